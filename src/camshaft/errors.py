@@ -1,0 +1,117 @@
+"""Every failure that a user can meet, as one tree. Each names its cause and the way out, and has an OpenAI-style code."""
+
+from __future__ import annotations
+
+from camshaft.types import ErrorInfo
+
+
+class CamshaftError(Exception):
+    """Base of all. `param` names the request field at fault, where there is one."""
+
+    status = 500
+    code = "internal_error"
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+    def info(self) -> ErrorInfo:
+        """The wire form of this error."""
+        return ErrorInfo(code=self.code, message=self.message, status=self.status, param=self.param, retry_after_s=self.retry_after_s)
+
+
+class BadRequest(CamshaftError):
+    status = 400
+    code = "invalid_request_error"
+
+
+class PromptTooLong(BadRequest):
+    code = "context_length_exceeded"
+
+
+class BadGrammar(BadRequest):
+    code = "invalid_grammar"
+
+
+class Unauthorized(CamshaftError):
+    status = 401
+    code = "invalid_api_key"
+
+
+class UnknownModel(CamshaftError):
+    status = 404
+    code = "model_not_found"
+
+
+class BodyTooLarge(BadRequest):
+    status = 413
+    code = "body_too_large"
+
+
+class Cancelled(CamshaftError):
+    """The client left. 499 is nginx's number for it; nobody is there to read it, but logs and metrics are."""
+
+    status = 499
+    code = "cancelled"
+
+
+class Overloaded(CamshaftError):
+    """Full for now. `retry_after_s` is computed from the rate at which the queue drains."""
+
+    status = 429
+    code = "overloaded"
+
+
+class DeadlineExceeded(CamshaftError):
+    status = 504
+    code = "deadline_exceeded"
+
+
+class Unavailable(CamshaftError):
+    status = 503
+    code = "unavailable"
+
+
+class Draining(Unavailable):
+    code = "draining"
+
+
+class EngineFault(CamshaftError):
+    """Our fault. The rows of the failed step end with this; the engine lives on."""
+
+    code = "engine_fault"
+
+
+class ConfigError(CamshaftError):
+    """A setting that cannot work, found at start."""
+
+    code = "config_error"
+
+
+class ModelError(CamshaftError):
+    """A model file that is damaged, hostile or of a kind that is not supported. Says which, and what is supported."""
+
+    code = "model_error"
+
+
+class DownloadError(CamshaftError):
+    """A model that could not be fetched or whose checksum is wrong."""
+
+    code = "download_error"
+
+
+def _tree(cls: type[CamshaftError]) -> dict[str, type[CamshaftError]]:
+    found = {cls.code: cls}
+    for sub in cls.__subclasses__():
+        found |= _tree(sub)
+    return found
+
+
+def from_info(info: ErrorInfo) -> CamshaftError:
+    """The exception that `info` describes; an unknown code keeps its status on the base class."""
+    cls = _tree(CamshaftError).get(info.code, CamshaftError)
+    error = cls(info.message, param=info.param, retry_after_s=info.retry_after_s)
+    error.status = info.status
+    return error
