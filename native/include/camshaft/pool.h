@@ -22,7 +22,7 @@ class ThreadPool {
   ~ThreadPool();
   int size() const;
   // Runs body(begin, end, worker) over [0, n) in chunks of `grain`, handed out dynamically; returns when all are done. Every thread has
-  // the same MXCSR (round to nearest; denormals flushed). One loop at a time; not reentrant. An exception must not leave the body.
+  // the same MXCSR (0x1F80: round to nearest, denormals kept), set on entry and restored on the caller. One loop at a time; not reentrant. An exception must not leave the body.
   void run(int n, int grain, LoopBody body);
  private:
   struct State;

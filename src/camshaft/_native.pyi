@@ -1,0 +1,87 @@
+"""The native runtime as Python sees it. Built from native/bind; this stub is the contract.
+
+Arrays are C-contiguous numpy arrays; `run` releases the GIL for its whole computation.
+"""
+
+from collections.abc import Buffer, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from camshaft.types import SamplingParams
+
+__version__: str
+
+def available_isas() -> list[str]: ...
+def usable_cores() -> int: ...
+def known_file_type(type: int) -> bool: ...
+def form_name(type: int) -> str: ...
+def is_widened(type: int) -> bool: ...
+def file_row_bytes(type: int, cols: int) -> int: ...
+def roofline(threads: int, isa: str, seconds: float) -> tuple[float, float]:
+    """(DRAM read GB/s: best of 10 sweeps by all threads over 1 GiB, int8 GOP/s: a dot loop in registers)."""
+
+class Part(NamedTuple):
+    """One matrix of a linear node: outputs go to buffer `dst` from column `col` on. `bias` is a vector id or -1."""
+
+    weight: int
+    bias: int
+    dst: int
+    col: int
+
+class Builder:
+    """Collects weights, vectors, buffers and nodes in order; `build` freezes them into a Program. Ids are small ints of this builder."""
+
+    def __init__(self, *, isa: str, threads: int, compute: str, max_tokens: int, max_slots: int, vocab_size: int) -> None: ...
+    def weight(self, type: int, rows: int, cols: int, data: Buffer, row_order: NDArray[np.int32] | None = None, form: str = "") -> int:
+        """Packs a matrix from file bytes, by all threads. `form` overrides the form that the type has: q8 or q4 quantise a float matrix."""
+    def weight_bytes(self) -> int:
+        """Packed bytes so far."""
+    def vector(self, data: NDArray[np.float32]) -> int: ...
+    def rope_table(self, inv_freq: NDArray[np.float64], max_positions: int) -> int:
+        """cos and sin of position * inv_freq[i], computed in double, stored as float32 [max_positions, half]."""
+    def buffer(self, width: int) -> int:
+        """float32 [max_tokens, width]."""
+    def kv_cache(self, *, block_size: int, n_blocks: int, dtype: str, n_layers_per_block: int, n_groups: int, n_kv_heads: int, head_dim: int) -> None:
+        """The pool: n_blocks blocks, each n_layers_per_block layers of K and V. Zero pages until written. Block 0 is never read for a visible token."""
+    # Nodes, in order of execution. Each works on all tokens of the step until take_rows, then on the taken rows.
+    def embed(self, dst: int, weight: int, scale: float) -> None: ...
+    def rms_norm(self, dst: int, src: int, weight: int, eps: float) -> None: ...
+    def head_norm(self, buf: int, col: int, n_heads: int, head_dim: int, weight: int, eps: float) -> None:
+        """rms_norm of each head in place (Q and K norm)."""
+    def linear(self, src: int, parts: Sequence[Part], accumulate: bool) -> None:
+        """One parallel loop over the tiles of all parts; src is quantised once. `accumulate` adds to dst (the residual)."""
+    def rope(self, buf: int, col: int, n_heads: int, head_dim: int, table: int) -> None: ...
+    def attention(self, dst: int, q: int, q_col: int, kv: int, k_col: int, v_col: int, *, group: int, layer: int, n_heads: int, window: int, scale: float, softcap: float) -> None:
+        """Writes the step's K and V into the pool (buffer `kv`, columns k_col and v_col), then attends. `layer` is the index within its group."""
+    def silu_mul(self, dst: int, src: int, gate_col: int, up_col: int, n: int) -> None: ...
+    def gelu_mul(self, dst: int, src: int, gate_col: int, up_col: int, n: int) -> None: ...
+    def add(self, dst: int, a: int, b: int) -> None: ...
+    def take_rows(self, dst: int, src: int) -> None:
+        """Keeps the rows that are sampled or scored. Nodes after it see only those."""
+    def head(self, src: int, weight: int, softcap: float) -> None:
+        """Logits of the taken rows, in slices; each slice is sampled or scored before the next. The last node."""
+    def build(self) -> Program: ...
+
+class Program:
+    """A frozen network with its KV pool and its slots' sampling state."""
+
+    def open(self, slot: int, params: SamplingParams, choice: int, prompt_ids: NDArray[np.int32], output_ids: NDArray[np.int32]) -> None: ...
+    def release(self, slot: int) -> None: ...
+    def run(
+        self,
+        ids: NDArray[np.int32],  # [T]
+        rows: NDArray[np.int32],  # [R, 5]: slot, start, n_new, n_sample, score
+        patches: NDArray[np.int32],  # flat: slot, group, index, n, then n block ids; repeated
+        copies: NDArray[np.int32],  # [C, 2]: src, dst
+        masks: dict[int, Buffer],
+    ) -> list[tuple[list[int], list[tuple[int, float, list[tuple[int, float]]]], list[tuple[int, float, list[tuple[int, float]]]]]]:
+        """Per row: sampled ids, their logprobs when asked, scores when asked. Raises ValueError for an inconsistent batch before touching anything."""
+    def keep_logits(self, on: bool) -> None: ...
+    def last_logits(self) -> NDArray[np.float32]:
+        """[n taken rows, vocab] of the last run, for tests; kept only while keep_logits is on."""
+    def touch(self) -> None:
+        """Faults in the KV pool, so that later growth of resident memory is somebody else's."""
+    def node_times(self) -> list[tuple[str, float]]:
+        """Seconds spent per kind of node since the last call."""
