@@ -113,6 +113,8 @@ struct Kernels {
   // Sampling's heavy half, over one row of logits [n].
   int (*argmax)(const float* x, int n);                              // ties to the lowest index; -1 if any value is not finite (-inf is allowed, not all of them)
   float (*log_sum_exp)(const float* x, int n);                       // m + log(hsum of lanewise exp_f32(x - m)), log in double
+  // p_i = exp_f32((x_i - max) * by), in float; returns their sum: 16 double lanes, lane i having summed p_j for j = i mod 16, then hsum in double.
+  double (*exp_weights)(const float* x, int n, float max, float by, float* p);
 };
 constexpr int kActTile = 8;
 
