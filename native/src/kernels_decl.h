@@ -2,6 +2,9 @@
 //
 // A folder defines what it is faster at and nothing else: table.cpp sees weak declarations and takes ref's function where the folder has
 // none. acts_bytes, quantize and linear_q_* belong together, since the layout of Acts is theirs alone: define all of them or none.
+//
+// Helpers in headers that several folders include are `static inline` (or in an anonymous namespace): of plain `inline` copies the linker
+// keeps one for everybody, and that one may hold instructions which the machine lacks.
 #pragma once
 #include "camshaft/ops.h"
 

@@ -1,0 +1,122 @@
+#include "camshaft/pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+using namespace camshaft;
+
+namespace {
+
+void every_index_runs_exactly_once_for_any_size_grain_and_thread_count() {
+  for (int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    CHECK(pool.size() == threads);
+    for (int n : {0, 1, 2, 7, 64, 1000})
+      for (int grain : {1, 3, 64, 5000}) {
+        std::vector<int> hits(size_t(n), 0);
+        auto body = [&](int begin, int end, int worker) {
+          if (worker < 0 || worker >= threads || end - begin > grain || begin % grain) hits[0] += 100;
+          for (int i = begin; i < end; ++i) ++hits[size_t(i)];
+        };
+        pool.run(n, grain, body);
+        for (int h : hits) CHECK(h == 1);
+      }
+  }
+}
+
+// Plain memory written in one loop is read in the next by whichever thread gets there: TSan sees any missing order.
+void a_loop_sees_all_that_the_loop_before_it_wrote() {
+  ThreadPool pool(4);
+  constexpr int n = 257;
+  std::vector<int> a(n, 0), b(n, 0);
+  for (int round = 1; round <= 2000; ++round) {
+    auto write = [&](int begin, int end, int) { for (int i = begin; i < end; ++i) a[size_t(i)] = round + i; };
+    auto read = [&](int begin, int end, int) { for (int i = begin; i < end; ++i) b[size_t(i)] = a[size_t(n - 1 - i)]; };
+    pool.run(n, 5, write);
+    pool.run(n, 3, read);
+    for (int i = 0; i < n; i += 64) CHECK(b[size_t(i)] == round + n - 1 - i);
+  }
+}
+
+void workers_that_parked_come_back() {
+  ThreadPool pool(3);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> sum{0};
+    auto body = [&](int begin, int end, int) { for (int i = begin; i < end; ++i) sum += i; };
+    pool.run(100, 1, body);
+    CHECK(sum == 4950);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // far longer than the spin
+  }
+}
+
+// One thread holds a chunk until all the others are done: the rest must not have been dealt to it in advance.
+void a_slow_thread_holds_back_only_the_chunk_that_it_took() {
+  ThreadPool pool(3);
+  std::atomic<int> done{0};
+  constexpr int n = 50;
+  auto body = [&](int begin, int, int) {
+    if (begin == 0)
+      while (done.load() < n - 1) std::this_thread::yield();
+    ++done;
+  };
+  pool.run(n, 1, body);
+  CHECK(done == n);
+}
+
+void the_caller_alone_finishes_a_loop_whose_workers_are_all_asleep() {
+  ThreadPool pool(8);  // more threads than this machine may have cores
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<int> count{0};
+    auto body = [&](int begin, int end, int) { count += end - begin; };
+    pool.run(16, 1, body);
+    CHECK(count == 16);
+  }
+}
+
+void pools_are_made_and_destroyed_at_any_moment() {
+  for (int round = 0; round < 50; ++round) {
+    ThreadPool pool(1 + round % 4);
+    std::atomic<int> count{0};
+    auto body = [&](int begin, int end, int) { count += end - begin; };
+    if (round % 3) pool.run(10, 1, body);
+    CHECK(count == (round % 3 ? 10 : 0));
+  }
+}
+
+void every_thread_computes_in_one_float_mode_and_the_caller_gets_its_own_back() {
+#if defined(__x86_64__)
+  const unsigned mine = _mm_getcsr();
+  _mm_setcsr(0x1F80 | 0x8040);  // flush denormals, as some other library in the process might have asked
+  for (int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    std::atomic<int> wrong{0};
+    auto body = [&](int, int, int) { if ((_mm_getcsr() & ~0x3Fu) != 0x1F80) ++wrong; };
+    pool.run(64, 1, body);
+    CHECK(wrong == 0);
+    CHECK((_mm_getcsr() & 0x8040) == 0x8040);
+  }
+  _mm_setcsr(mine);
+#endif
+}
+
+}  // namespace
+
+int main() {
+  RUN(every_index_runs_exactly_once_for_any_size_grain_and_thread_count);
+  RUN(a_loop_sees_all_that_the_loop_before_it_wrote);
+  RUN(workers_that_parked_come_back);
+  RUN(a_slow_thread_holds_back_only_the_chunk_that_it_took);
+  RUN(the_caller_alone_finishes_a_loop_whose_workers_are_all_asleep);
+  RUN(pools_are_made_and_destroyed_at_any_moment);
+  RUN(every_thread_computes_in_one_float_mode_and_the_caller_gets_its_own_back);
+  return camshaft::test::result();
+}
