@@ -103,7 +103,8 @@ def make(recipe: Recipe) -> None:
     model = getattr(transformers, recipe.model)(config).eval()
     generator = torch.Generator().manual_seed(recipe.seed)
     randomise_flat_weights(model, generator)
-    model = model.to(recipe.dtype).to(torch.float32)
+    for weight in model.parameters():  # not model.to(dtype), which would round the rotary frequencies as well
+        weight.data = weight.data.to(recipe.dtype).to(torch.float32)
 
     folder = FOLDER / recipe.name
     shutil.rmtree(folder, ignore_errors=True)
