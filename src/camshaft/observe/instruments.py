@@ -82,8 +82,8 @@ class Family(Generic[C]):
         self.name = name
         self.doc = doc
         self.labels = tuple(labels)
-        self._make = make
-        self._show = show
+        self._make: Callable[[], C] = make
+        self._show: Callable[[Family[C]], Metric] = show
         self._children: dict[tuple[str, ...], C] = {}
         self._lock = threading.Lock()
 
