@@ -7,8 +7,8 @@
 //   q4      d*u + m        256 nibbles, 16 f16 d, 16 f16 m               = 320           Q4_1 Q4_K(*)
 //   q4s     d*(u - 8)      256 nibbles, 16 f16 d                         = 288           Q4_0
 //   q5      d*u + m        256 nibbles, 64 high bits, 16 f16 d, 16 f16 m = 384           Q5_0 Q5_1 Q5_K(*)
-//   q8      d*s            512 int8, 16 f16 d                            = 544           Q8_0
-//   q8h     d*s            512 int8, 2 x 16 f16 d (two halves of 16)     = 576           Q6_K(*), and Q2_K Q3_K IQ4_NL widened
+//   q8      d*s            512 int8, 16 f16 d                            = 544           Q8_0, and IQ4_NL widened
+//   q8h     d*s            512 int8, 2 x 16 f16 d (two halves of 16)     = 576           Q6_K(*), and Q2_K Q3_K(*) widened
 //   bf16    w              512 x 2                                       = 1024          BF16
 //   f16     w              512 x 2                                       = 1024          F16
 //   f32     w              512 x 4                                       = 2048          F32
