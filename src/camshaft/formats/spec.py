@@ -23,6 +23,7 @@ class RopeSpec(Struct, frozen=True):
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_position: int = 8192
+    freq_factors: tuple[float, ...] = ()  # divisors of the dim/2 inverse frequencies, where a file lists them ready-made
 
 
 class ModelSpec(Struct, frozen=True):

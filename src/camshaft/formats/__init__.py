@@ -1,0 +1,1 @@
+"""Model files: every kind is read into one ModelSpec and tensors under one set of names."""
