@@ -3,11 +3,12 @@
 Arrays are C-contiguous numpy arrays; `run` releases the GIL for its whole computation.
 """
 
-from collections.abc import Buffer, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 from camshaft.types import SamplingParams
 
@@ -34,7 +35,7 @@ class Builder:
     """Collects weights, vectors, buffers and nodes in order; `build` freezes them into a Program. Ids are small ints of this builder."""
 
     def __init__(self, *, isa: str, threads: int, compute: str, max_tokens: int, max_slots: int, vocab_size: int) -> None: ...
-    def weight(self, type: int, rows: int, cols: int, data: Buffer, row_order: NDArray[np.int32] | None = None, form: str = "") -> int:
+    def weight(self, type: int, rows: int, cols: int, data: NDArray[np.uint8], row_order: NDArray[np.int32] | None = None, form: str = "") -> int:
         """Packs a matrix from file bytes, by all threads. `form` overrides the form that the type has: q8 or q4 quantise a float matrix."""
     def weight_bytes(self) -> int:
         """Packed bytes so far."""
