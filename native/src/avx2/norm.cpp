@@ -1,0 +1,3 @@
+#include "../simd/vec256.h"
+// The width comes first.
+#include "../simd/norm.inl"

@@ -1,0 +1,3 @@
+#include "../simd/vec512.h"
+// The width comes first.
+#include "../simd/act.inl"

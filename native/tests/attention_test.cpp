@@ -1,0 +1,180 @@
+// Attention: each instruction set gives ref's bits, ref is right, and a query's bits do not depend on its neighbours.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "check.h"
+#include "kernel_cases.h"
+#include "random.h"
+
+namespace {
+
+using namespace camshaft;
+using namespace camshaft::test;
+
+using Floats = std::vector<float>;
+
+// A sequence of start + n_new tokens in a shuffled pool, with the queries of its last n_new. What no token wrote holds NaN, and block
+// table entries that no query may look at hold an id far outside the pool.
+struct Scene {
+  AttnCase c;
+  std::vector<int32_t> table;
+  std::vector<uint8_t> pool;
+  Floats keys, values;  // [positions, n_kv_heads * head_dim] as stored
+  Floats queries;       // [n_new, n_heads * head_dim]
+  AttnArgs args;
+
+  Scene(const AttnCase& shape, uint64_t seed, float scale = 2.0f);
+  int positions() const { return c.start + c.n_new; }
+  size_t width() const { return static_cast<size_t>(c.n_heads) * c.head_dim; }
+  size_t kv_width() const { return static_cast<size_t>(c.n_kv_heads) * c.head_dim; }
+
+  // Queries [begin, end) in calls of `chunk` tokens each.
+  Floats run(const Kernels& kernels, int begin, int end, int chunk) {
+    Floats out(width() * (end - begin)), scratch(kernels.attn_scratch_floats(args));
+    const AttnRow row{table.data(), 0, c.n_new, c.start};
+    const Rows q{queries.data(), static_cast<int64_t>(width())}, to{out.data() - width() * begin, static_cast<int64_t>(width())};
+    for (int t = begin; t < end; t += chunk)
+      for (int h = 0; h < c.n_kv_heads; h++) kernels.attention(args, row, h, t, std::min(end, t + chunk), q, to, scratch.data());
+    return out;
+  }
+  Floats run(const Kernels& kernels) { return run(kernels, 0, c.n_new, c.n_new); }
+};
+
+float stored(float x, KvType type) { return type == kF32 ? x : bf16_to_f32(f32_to_bf16(x)); }
+
+Scene::Scene(const AttnCase& shape, uint64_t seed, float scale) : c(shape) {
+  Random random(seed);
+  const int n_blocks = ceil_div(positions(), c.block_size);
+  const size_t element = c.type == kF32 ? 4 : 2, block_bytes = kv_width() * c.block_size * element;
+  pool.assign(2 * n_blocks * block_bytes, 0xff);  // 0xff...: NaN in both types
+  for (int i = 0; i < n_blocks; i++) table.push_back((i * 7 + 3) % n_blocks);
+  if (n_blocks % 7 == 0) std::reverse(table.begin(), table.end()), std::generate(table.begin(), table.end(), [i = n_blocks]() mutable { return --i; });
+  args = {{pool.data(), pool.data() + n_blocks * block_bytes, block_bytes, c.block_size, c.n_kv_heads, c.head_dim, c.type}, c.n_heads, c.window, 1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.softcap};
+  queries = random.floats(width() * c.n_new, scale);
+  for (int pos = 0; pos < positions(); pos++) {
+    const Floats k = random.floats(kv_width(), scale), v = random.floats(kv_width(), scale);
+    kernels_ref().kv_write({args.kv, table.data()}, pos, k.data(), v.data());
+    for (float x : k) keys.push_back(stored(x, c.type));
+    for (float x : v) values.push_back(stored(x, c.type));
+  }
+  const int first = c.window > 0 ? std::max(0, c.start - c.window + 1) : 0;
+  for (int i = 0; i < first / c.block_size; i++) table[i] = -1'000'000'000;
+}
+
+// Query t, head h in double, the textbook way.
+std::vector<double> exact(const Scene& scene, int t, int h) {
+  const AttnCase& c = scene.c;
+  const int pos = c.start + t, first = c.window > 0 ? std::max(0, pos - c.window + 1) : 0, dim = c.head_dim;
+  const size_t kv_head = static_cast<size_t>(h / (c.n_heads / c.n_kv_heads)) * dim;
+  const float* q = scene.queries.data() + scene.width() * t + static_cast<size_t>(h) * dim;
+  std::vector<double> weights, out(dim);
+  for (int j = first; j <= pos; j++) {
+    double s = 0;
+    for (int d = 0; d < dim; d++) s += static_cast<double>(q[d]) * scene.keys[scene.kv_width() * j + kv_head + d];
+    s *= scene.args.scale;
+    weights.push_back(c.softcap > 0 ? c.softcap * std::tanh(s / c.softcap) : s);
+  }
+  const double top = *std::max_element(weights.begin(), weights.end());
+  double sum = 0;
+  for (double& w : weights) sum += w = std::exp(w - top);
+  for (int j = first; j <= pos; j++)
+    for (int d = 0; d < dim; d++) out[d] += weights[j - first] / sum * scene.values[scene.kv_width() * j + kv_head + d];
+  return out;
+}
+
+bool same(const Kernels& kernels, const AttnCase& c, const Floats& got, const Floats& want) {
+  if (got.size() == want.size() && std::memcmp(got.data(), want.data(), got.size() * sizeof(float)) == 0) return true;
+  const auto [a, b] = std::mismatch(got.begin(), got.end(), want.begin(), [](float x, float y) { return std::memcmp(&x, &y, sizeof x) == 0; });
+  std::fprintf(stderr, "%s, heads %d/%d x %d, block %d, window %d, %d + %d: element %td is %a, not %a\n", kernels.name, c.n_heads, c.n_kv_heads, c.head_dim,
+               c.block_size, c.window, c.start, c.n_new, a - got.begin(), *a, *b);
+  return false;
+}
+
+std::vector<const Kernels*> tables() {
+  std::vector<const Kernels*> all = {&kernels_ref(), kernels_avx2(), kernels_avx512()};
+  std::erase(all, nullptr);  // not on this machine
+  return all;
+}
+
+void ref_attention_is_within_1e5_of_double() {
+  for (const AttnCase& c : kAttnCases) {
+    Scene scene(c, 11);
+    const Floats out = scene.run(kernels_ref());
+    double worst = 0;
+    for (int t = 0; t < c.n_new; t++)
+      for (int h = 0; h < c.n_heads; h++) {
+        const std::vector<double> want = exact(scene, t, h);
+        for (int d = 0; d < c.head_dim; d++) worst = std::max(worst, std::fabs(out[scene.width() * t + h * c.head_dim + d] - want[d]));
+      }
+    CHECK(worst < 1e-5);  // values are about 1
+  }
+}
+
+void every_case_gives_refs_bits_and_unwritten_memory_does_not_leak() {
+  for (const AttnCase& c : kAttnCases) {
+    Scene scene(c, 12);
+    const Floats want = scene.run(kernels_ref());
+    CHECK(std::none_of(want.begin(), want.end(), [](float x) { return std::isnan(x); }));
+    for (const Kernels* kernels : tables()) CHECK(same(*kernels, c, scene.run(*kernels), want));
+  }
+}
+
+void extreme_scores_give_refs_bits() {
+  for (const AttnCase& c : kAttnCases)
+    for (float scale : {1e-22f, 60.0f}) {  // subnormal products, and probabilities that underflow to 0
+      Scene scene(c, 13, scale);
+      const Floats want = scene.run(kernels_ref());
+      for (const Kernels* kernels : tables()) CHECK(same(*kernels, c, scene.run(*kernels), want));
+    }
+}
+
+void a_query_has_the_same_bits_in_every_chunking_and_alone() {
+  for (const AttnCase& c : kAttnCases)
+    for (const Kernels* kernels : tables()) {
+      if (kernels == &kernels_ref()) continue;  // one query after the other already
+      Scene scene(c, 14);
+      const Floats want = scene.run(*kernels);
+      for (int chunk : {1, 2, 5, 7, 64}) CHECK(same(*kernels, c, scene.run(*kernels, 0, c.n_new, chunk), want));
+      const int middle = c.n_new / 2;
+      const Floats part(want.begin() + static_cast<ptrdiff_t>(scene.width()) * middle, want.end());
+      CHECK(same(*kernels, c, scene.run(*kernels, middle, c.n_new, c.n_new), part));
+    }
+}
+
+// A row that starts in the middle of the batch, and rows of q and out that lie further apart than they are long.
+void a_row_is_found_by_its_first_token_and_strides_are_kept() {
+  const AttnCase c{4, 2, 24, 16, kBf16, 0, 0, 30, 9};
+  Scene scene(c, 15);
+  const Floats want = scene.run(kernels_ref());
+  const size_t stride = scene.width() + 5, before = 3;
+  Floats q(stride * (before + c.n_new)), out(q.size(), 7.0f);
+  for (int t = 0; t < c.n_new; t++) std::copy_n(scene.queries.begin() + static_cast<ptrdiff_t>(scene.width()) * t, scene.width(), q.begin() + static_cast<ptrdiff_t>(stride * (before + t)));
+  for (const Kernels* kernels : tables()) {
+    Floats scratch(kernels->attn_scratch_floats(scene.args));
+    const AttnRow row{scene.table.data(), static_cast<int>(before), c.n_new, c.start};
+    const Rows from{q.data(), static_cast<int64_t>(stride)}, to{out.data(), static_cast<int64_t>(stride)};
+    for (int h = 0; h < c.n_kv_heads; h++) kernels->attention(scene.args, row, h, before, before + c.n_new, from, to, scratch.data());
+    Floats got;
+    for (size_t i = 0; i < out.size(); i++) {
+      if (i >= stride * before && i % stride < scene.width())
+        got.push_back(out[i]);
+      else
+        CHECK(out[i] == 7.0f);
+    }
+    CHECK(same(*kernels, c, got, want));
+  }
+}
+
+}  // namespace
+
+int main() {
+  for (const Kernels* kernels : tables()) std::printf("-- %s\n", kernels->name);
+  RUN(ref_attention_is_within_1e5_of_double);
+  RUN(every_case_gives_refs_bits_and_unwritten_memory_does_not_leak);
+  RUN(extreme_scores_give_refs_bits);
+  RUN(a_query_has_the_same_bits_in_every_chunking_and_alone);
+  RUN(a_row_is_found_by_its_first_token_and_strides_are_kept);
+  return result();
+}
