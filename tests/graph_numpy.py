@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
 from camshaft.formats.spec import RopeSpec
 from camshaft.models.graph import (
     Add,
@@ -25,10 +27,9 @@ from camshaft.models.graph import (
     Softcap,
     TakeRows,
 )
-from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[np.floating]
-Weights = Callable[[str], "Array | None"]  # None for a name that the file does not have
+Weights = Callable[[str], Array]  # by name: a matrix [outputs, inputs] or a vector
 
 
 def logits(graph: Graph, weights: Weights, ids: list[int], dtype: DTypeLike = np.float64) -> Array:
@@ -41,26 +42,23 @@ def logits(graph: Graph, weights: Weights, ids: list[int], dtype: DTypeLike = np
 
 def _compute(node: Node, values: list[Array], weights: Weights, ids: NDArray[np.int64], dtype: DTypeLike) -> Array:
     def weight(name: str) -> Array:
-        found = weights(name)
-        assert found is not None, f"no weight {name}"
-        return found.astype(dtype)
+        return weights(name).astype(dtype)
 
     x = values[node.inputs[0]] if node.inputs else np.empty(0)
     match node:
         case Embed():
             return weight(node.weight)[ids] * np.asarray(node.scale, dtype)
         case RmsNorm():
-            return _rms_norm(x, weight(node.weight), node.eps)
+            return rms_norm(x, weight(node.weight), node.eps)
         case HeadNorm():
-            return _rms_norm(x.reshape(-1, node.n_heads, node.head_dim), weight(node.weight), node.eps).reshape(x.shape)
+            return rms_norm(x.reshape(-1, node.n_heads, node.head_dim), weight(node.weight), node.eps).reshape(x.shape)
         case Linear():
             y = x @ weight(node.weight).T
             return y if node.bias is None else y + weight(node.bias)
         case Rope():
-            factors = weights(node.factors) if node.factors else None
-            return _rope(x.reshape(len(x), node.n_heads, node.head_dim), inv_freq(node.rope, factors), dtype).reshape(x.shape)
+            return rotate(x.reshape(len(x), node.n_heads, node.head_dim), inv_freq(node.rope)).reshape(x.shape)
         case Attention():
-            return _attention(node, x, values[node.k], values[node.v])
+            return attend(node, x, values[node.k], values[node.v])
         case SiluMul():
             return x / (1 + np.exp(-x)) * values[node.up]
         case GeluMul():
@@ -75,15 +73,15 @@ def _compute(node: Node, values: list[Array], weights: Weights, ids: NDArray[np.
             return node.cap * np.tanh(x / node.cap)
 
 
-def _rms_norm(x: Array, weight: Array, eps: float) -> Array:
+def rms_norm(x: Array, weight: Array, eps: float) -> Array:
     return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps) * weight
 
 
-def inv_freq(rope: RopeSpec, factors: Array | None = None) -> NDArray[np.float64]:
+def inv_freq(rope: RopeSpec) -> NDArray[np.float64]:
     """Written from the definition, on its own: radians by which one position turns each pair, [dim / 2]."""
     out = []
     for i in range(rope.dim // 2):
-        f = rope.theta ** (-2 * i / rope.dim) / (1.0 if factors is None else float(factors[i]))
+        f = rope.theta ** (-2 * i / rope.dim) / (rope.freq_factors[i] if rope.freq_factors else 1.0)
         if rope.scaling == "linear":
             f /= rope.factor
         elif rope.scaling == "llama3":
@@ -97,16 +95,16 @@ def inv_freq(rope: RopeSpec, factors: Array | None = None) -> NDArray[np.float64
     return np.array(out)
 
 
-def _rope(x: Array, freq: NDArray[np.float64], dtype: DTypeLike) -> Array:
+def rotate(x: Array, freq: NDArray[np.float64]) -> Array:
     """x [T, H, head_dim]; token t stands at position t."""
     half = len(freq)
     angle = np.arange(len(x))[:, None, None] * freq  # [T, 1, half]
-    c, s = np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)
+    c, s = np.cos(angle).astype(x.dtype), np.sin(angle).astype(x.dtype)
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return np.concatenate([a * c - b * s, b * c + a * s, rest], axis=-1)
 
 
-def _attention(node: Attention, q: Array, k: Array, v: Array) -> Array:
+def attend(node: Attention, q: Array, k: Array, v: Array) -> Array:
     t, group = len(q), node.n_heads // node.n_kv_heads
     q = q.reshape(t, node.n_heads, node.head_dim)
     k = np.repeat(k.reshape(t, node.n_kv_heads, node.head_dim), group, axis=1)

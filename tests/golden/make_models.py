@@ -62,12 +62,13 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+QWEN3_HEADS = {"head_dim": 32, "num_attention_heads": 3, "num_key_value_heads": 1}  # heads wider together than the model
 RECIPES = (
     Recipe("llama", "LlamaConfig", "LlamaForCausalLM", 11),
     Recipe("llama3", "LlamaConfig", "LlamaForCausalLM", 12, torch.bfloat16, {"rope_parameters": LLAMA3_ROPE, "tie_word_embeddings": True}),
     Recipe("mistral", "MistralConfig", "MistralForCausalLM", 13, changes={"sliding_window": 24, "num_key_value_heads": 1}),
     Recipe("qwen2", "Qwen2Config", "Qwen2ForCausalLM", 14, changes={"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}),
-    Recipe("qwen3", "Qwen3Config", "Qwen3ForCausalLM", 15, torch.bfloat16, {"head_dim": 32, "num_attention_heads": 3, "num_key_value_heads": 1}),
+    Recipe("qwen3", "Qwen3Config", "Qwen3ForCausalLM", 15, torch.bfloat16, QWEN3_HEADS),
     Recipe(
         "gemma3",
         "Gemma3TextConfig",

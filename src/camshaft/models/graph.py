@@ -65,16 +65,12 @@ class Linear(Struct, frozen=True):
 
 
 class Rope(Struct, frozen=True):
-    """[T, n_heads * head_dim] -> the same: turns the first rope.dim of each head by the token's position, half-split pairing.
-
-    `factors` names a vector [rope.dim / 2] that divides the frequencies; a file need not have it, and then they stay as they are.
-    """
+    """[T, n_heads * head_dim] -> the same: turns the first rope.dim of each head by the token's position, half-split pairing."""
 
     x: Value
     n_heads: int
     head_dim: int
     rope: RopeSpec
-    factors: str | None
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -199,8 +195,8 @@ class Net:
     def linear(self, x: Value, weight: str, n_out: int, *, bias: str | None = None) -> Value:
         return self._push(Linear(x, weight, n_out, bias), n_out)
 
-    def rope(self, x: Value, rope: RopeSpec, *, factors: str | None = None) -> Value:
-        return self._push(Rope(x, self._heads_of(x), self._spec.head_dim, rope, factors), self._widths[x])
+    def rope(self, x: Value, rope: RopeSpec) -> Value:
+        return self._push(Rope(x, self._heads_of(x), self._spec.head_dim, rope), self._widths[x])
 
     def attention(self, q: Value, k: Value, v: Value, layer: int) -> Value:
         spec = self._spec

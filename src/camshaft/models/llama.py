@@ -21,9 +21,7 @@ def llama(spec: ModelSpec) -> Graph:
         q = net.linear(h, w + "q", d_q, bias=bias["q"])  # [T, d_q]
         k = net.linear(h, w + "k", d_kv, bias=bias["k"])  # [T, d_kv]
         v = net.linear(h, w + "v", d_kv, bias=bias["v"])
-        q = net.rope(q, spec.rope, factors="rope_factors")
-        k = net.rope(k, spec.rope, factors="rope_factors")
-        a = net.attention(q, k, v, i)  # [T, d_q]
+        a = net.attention(net.rope(q, spec.rope), net.rope(k, spec.rope), v, i)  # [T, d_q]
         x = net.add(x, net.linear(a, w + "o", spec.d_model))
 
         h = net.rms_norm(x, w + "ffn_norm")
