@@ -5,7 +5,6 @@ Versions 2 and 3, little-endian (the ggml project's docs/gguf.md). Opening reads
 
 from __future__ import annotations
 
-import mmap
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from camshaft.errors import ModelError
 from camshaft.formats import dtypes
 from camshaft.formats.gguf_values import Cursor, GgufArray, Value
+from camshaft.formats.mapped import map_file
 from camshaft.formats.tensors import TensorInfo
 
 MAX_METADATA = 65_536
@@ -28,7 +28,7 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._map = _map(path)
+        self._map = map_file(path)
         cursor = Cursor(path.name, memoryview(self._map))
         self.version, n_tensors, n_metadata = _read_head(cursor)
         self.metadata = _read_metadata(cursor, n_metadata)
@@ -84,16 +84,6 @@ class GgufFile:
         if value is None:
             return ModelError(f"{self.path.name}: the metadata lacks {key!r}, which must be {wanted}")
         return ModelError(f"{self.path.name}: metadata {key!r} is not {wanted}")
-
-
-def _map(path: Path) -> mmap.mmap:
-    try:
-        with path.open("rb") as file:
-            if file.seek(0, 2) == 0:
-                raise ModelError(f"{path.name}: the file is empty")
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def _read_head(cursor: Cursor) -> tuple[int, int, int]:

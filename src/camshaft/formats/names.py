@@ -106,7 +106,7 @@ def place(
         if info.shape != shape:
             raise ModelError(f"{where}: tensor {foreign[name]!r} has shape {list(info.shape)}; the model's description says {list(shape)}")
         placed[name] = info
-    used = {info.name for info in placed.values()}
+    used = {foreign[name] for name in placed}
     for name in found:
         if name not in used and not ignored.fullmatch(name):
             raise ModelError(f"{where}: tensor {name!r} is not part of a {spec.family} model as supported here")

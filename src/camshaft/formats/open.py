@@ -6,6 +6,7 @@ from pathlib import Path
 
 from camshaft.errors import ModelError
 from camshaft.formats.gguf_model import open_gguf
+from camshaft.formats.hf import open_folder
 from camshaft.formats.model import ModelFile
 
 
@@ -14,4 +15,4 @@ def open_model(path: Path | str) -> ModelFile:
     path = Path(path)
     if not path.exists():
         raise ModelError(f"{path} does not exist")
-    return open_gguf(path)
+    return open_folder(path) if path.is_dir() else open_gguf(path)
