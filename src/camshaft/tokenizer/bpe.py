@@ -1,0 +1,49 @@
+"""Byte-level BPE over the `tokenizers` library: text to ids where every byte sequence has a spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tokenizers
+from tokenizers import Regex, models, pre_tokenizers
+
+from camshaft.errors import ModelError
+from camshaft.tokenizer.pre import PreTokenizer
+from camshaft.tokenizer.tokens import byte_alphabet
+
+# Real vocabularies lack a few control bytes and rare lead bytes, which are then dropped from text as everywhere else.
+# One that lacks any of these is not a vocabulary for text.
+_NEEDED_BYTES = (0x0A, *range(0x20, 0x7F))
+
+
+class BpeEncoder:
+    """Encodes without special tokens of any kind. The library holds no GIL while it works and merges a word in n log n."""
+
+    def __init__(self, normal: dict[str, int], merges: Iterable[str], pre: PreTokenizer) -> None:
+        """`normal`: tokens in the byte alphabet. `merges`: `left right`, best first. Raises ModelError for a vocabulary with holes."""
+        alphabet = byte_alphabet()
+        missing = [b for b in _NEEDED_BYTES if alphabet[b] not in normal]
+        if missing:
+            raise ModelError(
+                f"the vocabulary has no token for {len(missing)} of the bytes that text is made of, such as 0x{missing[0]:02X}"
+            )
+        model = models.BPE(vocab=normal, merges=_pairs(merges, normal), ignore_merges=pre.whole_words)
+        splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in pre.patterns]
+        self._core = tokenizers.Tokenizer(model)
+        self._core.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self._core.encode(text, add_special_tokens=False).ids
+        return ids
+
+
+def _pairs(merges: Iterable[str], normal: dict[str, int]) -> list[tuple[str, str]]:
+    """Merges as pairs. One that no text could use, because a token of it is not normal, is left out."""
+    pairs: list[tuple[str, str]] = []
+    for merge in merges:
+        left, space, right = merge.partition(" ")
+        if not space or not left or not right or " " in right:
+            raise ModelError(f"the vocabulary has a merge that is not two tokens: {merge[:80]!r}")
+        if left in normal and right in normal and left + right in normal:
+            pairs.append((left, right))
+    return pairs
