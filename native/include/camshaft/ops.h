@@ -67,7 +67,10 @@ struct KvWriteArgs {
 //   m = max s_j;  p_j = exp_f32(s_j - m), 0 where not visible;
 //   l = hsum over 16 lanes, lane i having summed p_j for j = i mod 16, j ascending;   o_d = fma over j ascending of p_j * v_jd, from 0
 // Merge into the running (M, L, O), starting from the first span itself: M' = max(M, m); a = exp_f32(M - M'), b = exp_f32(m - M');
-//   L = fma(L, a, l * b); O_d = fma(O_d, a, o_d * b). At the end out_d = O_d / L (one IEEE division 1/L, then a product).
+//   L = fma(L, a, l * b); O_d = fma(O_d, a, o_d * b). At the end out_d = fma(O_d, 1 / L, 0) with one IEEE division: the 0 makes every zero
+//   a +0, so that terms p_j = 0 of positions that only a neighbouring query sees may be summed along.
+// K and V of positions that a query does not see never reach its result, unless they are NaN or infinite, visible to another query of
+// the same call and so of the same sequence. Memory that no visible position wrote may hold anything; blocks with none may have any id.
 struct AttnArgs {
   KvLayer kv;
   int n_heads;
@@ -98,6 +101,7 @@ struct Kernels {
   //   (a, b) = (x_i, x_{i+half}) -> (fma(a, c, -(b * s)), fma(b, c, a * s))
   void (*rope)(float* x, int n_heads, int head_dim, const float* cos, const float* sin, int half);
   // y_i = silu(gate_i) * up_i, silu(g) = g / (1 + exp_f32(-g));  gelu_tanh: (0.5 * g) * (1 + tanh_f32(0.7978845608f * fma(0.044715f * g * g, g, g))) * up
+  // y may be gate or up.
   void (*silu_mul)(const float* gate, const float* up, int n, float* y);
   void (*gelu_mul)(const float* gate, const float* up, int n, float* y);
   void (*add)(const float* a, const float* b, int n, float* y);      // y may be a or b
@@ -118,8 +122,9 @@ struct Kernels {
 };
 constexpr int kActTile = 8;
 
-// exp_f32: x clamped to [-87.3, 88.7] (below: 0 exactly for x < -87.3); n = round-to-nearest-even(x * log2e); r = fma(-n, ln2_hi, x), r = fma(-n, ln2_lo, r);
-// p = degree-6 minimax/Taylor in r by Horner with fma; result = p * 2^n through the exponent bits. Coefficients in src/mathf.h. exp_f32(0) == 1 exactly.
+// exp_f32: 0 exactly for x < -87.3, x above 88.7 counts as 88.7; t = fma(x, log2e, 1.5 * 2^23), n = t - 1.5 * 2^23 (to nearest even);
+// r = fma(-n, ln2_hi, x), r = fma(-n, ln2_lo, r); p = 1 + r + r^2 * (minimax of degree 4) by Horner with fma; result = p * 2^n through the
+// exponent bits. Coefficients in src/mathf.h. exp_f32(0) == 1 exactly, NaN stays NaN, within 1 unit in the last place of exp.
 // tanh_f32(x) = 1 - 2 / (exp_f32(2x) + 1).
 
 const Kernels& kernels_ref();

@@ -17,4 +17,43 @@
 #include <immintrin.h>
 
 #include <simde/x86/avx512.h>
+
+#include <cstdint>
+
+namespace camshaft::emulated {
+
+inline __m512 maskz_loadu_ps(__mmask16 keep, const float* p) {
+  float lanes[16] = {};
+  for (int i = 0; i < 16; i++)
+    if (keep >> i & 1) lanes[i] = p[i];
+  return _mm512_loadu_ps(lanes);
+}
+inline void mask_storeu_ps(float* p, __mmask16 keep, __m512 v) {
+  float lanes[16];
+  _mm512_storeu_ps(lanes, v);
+  for (int i = 0; i < 16; i++)
+    if (keep >> i & 1) p[i] = lanes[i];
+}
+inline __m512i cvtepu16_epi32(__m256i v) {
+  uint16_t from[16];
+  int32_t to[16];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(from), v);
+  for (int i = 0; i < 16; i++) to[i] = from[i];
+  return _mm512_loadu_si512(to);
+}
+inline __m256i cvtepi32_epi16(__m512i v) {
+  int32_t from[16];
+  uint16_t to[16];
+  _mm512_storeu_si512(from, v);
+  for (int i = 0; i < 16; i++) to[i] = static_cast<uint16_t>(from[i]);
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(to));
+}
+
+}  // namespace camshaft::emulated
+
+// By macro, as SIMDe does it: the compiler's header has functions of these names already.
+#define _mm512_maskz_loadu_ps camshaft::emulated::maskz_loadu_ps
+#define _mm512_mask_storeu_ps camshaft::emulated::mask_storeu_ps
+#define _mm512_cvtepu16_epi32 camshaft::emulated::cvtepu16_epi32
+#define _mm512_cvtepi32_epi16 camshaft::emulated::cvtepi32_epi16
 #endif
