@@ -1,0 +1,228 @@
+// Matrix products of packed integer weights with int8 activations.
+//
+// One pass takes M tokens (up to 3) over a row of tiles, with both 8-row halves of a tile at once: an activation word, broadcast from memory,
+// meets both halves, and 2 * M sums plus 2 * M accumulators fill the sixteen registers. With unsigned 4-bit weights all eight products of a
+// lane fit 16 bits (8 * 2 * 15 * 127 = 30480), so a group costs eight vpmaddubsw, seven additions and one widening a half and token.
+#include <immintrin.h>
+#include "avx2/acts.h"
+#include "forms/layout.h"
+#include "kernels_decl.h"
+
+namespace camshaft::avx2 {
+namespace {
+
+constexpr int kHalves = 2;           // of a tile: rows 0..7 and 8..15
+constexpr size_t kAheadBytes = 1536;  // how far one token's pass asks for weights ahead of their use
+
+template <int M>
+using Ints = __m256i[kHalves][M];
+template <int M>
+using Floats = __m256[kHalves][M];
+
+// Keeps the compiler from reassociating integer sums, or loading a value twice: either spills half of the registers.
+inline void pin(__m256i& x) { asm volatile("" : "+x"(x)); }
+
+inline __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+inline __m256i load_half(const uint8_t (&u)[kRowTile][4], int h) { return load(u[8 * h]); }
+inline __m256 load_f16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline __m256i ones16() { return _mm256_set1_epi16(1); }
+
+inline __m256i broadcast_quad(const ActGroup& a, int quad) {
+  int32_t word;
+  __builtin_memcpy(&word, a.q + 4 * quad, 4);
+  return _mm256_set1_epi32(word);
+}
+
+// Unsigned weights of quads i and i + 4 for both halves: w[0..1] low, w[2..3] high.
+template <class Tile>
+inline void load_quads(const Tile& t, int i, __m256i (&w)[4]) {
+  const __m256i low = _mm256_set1_epi8(15);
+  for (int h = 0; h < kHalves; h++) {
+    const __m256i both = load_half(t.u[i], h);
+    w[h] = _mm256_and_si256(both, low);
+    w[2 + h] = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
+  }
+}
+
+inline void load_quads(const TileQ5& t, int i, __m256i (&w)[4]) {
+  load_quads<TileQ5>(t, i, w);
+  const __m256i fifth = _mm256_set1_epi8(16);
+  for (int h = 0; h < kHalves; h++) {
+    const __m256i bits = load_half(t.high, h);
+    w[h] = _mm256_or_si256(w[h], _mm256_and_si256(_mm256_slli_epi16(bits, 4 - i), fifth));
+    w[2 + h] = _mm256_or_si256(w[2 + h], _mm256_and_si256(_mm256_srli_epi16(bits, i), fifth));
+  }
+}
+
+inline void add_product(__m256i& sum, __m256i w, __m256i q, bool first) {
+  const __m256i product = _mm256_maddubs_epi16(w, q);
+  sum = first ? product : _mm256_add_epi16(sum, product);
+  pin(sum);
+}
+
+// Sums of u * q over steps [begin, end) of load_quads, as int32.
+template <int M, class Tile>
+inline void unsigned_sums(const Tile& t, const ActGroup* const (&a)[M], int begin, int end, Ints<M>& sums) {
+#pragma GCC unroll 4
+  for (int i = begin; i < end; i++) {
+    __m256i w[4];
+    load_quads(t, i, w);
+    for (__m256i& x : w) pin(x);
+#pragma GCC unroll 4
+    for (int k = 0; k < M; k++) {
+      const __m256i low = broadcast_quad(*a[k], i), high = broadcast_quad(*a[k], i + 4);
+      add_product(sums[0][k], w[0], low, i == begin);
+      add_product(sums[1][k], w[1], low, i == begin);
+      add_product(sums[0][k], w[2], high, false);
+      add_product(sums[1][k], w[3], high, false);
+    }
+  }
+  for (auto& half : sums)
+    for (__m256i& s : half) s = _mm256_madd_epi16(s, ones16());
+}
+
+// Sums of s * q over quads [begin, end) for the rows of half h: |s| times q with the sign of s, since vpmaddubsw wants one side unsigned. One
+// product can reach 2 * 128 * 127, so each is widened before it is added.
+template <int M>
+inline void signed_sums(const int8_t (*s)[kRowTile][4], const ActGroup* const (&a)[M], int h, int begin, int end, __m256i (&sums)[M]) {
+#pragma GCC unroll 8
+  for (int i = begin; i < end; i++) {
+    __m256i w = load(s[i][8 * h]), size = _mm256_abs_epi8(w);
+    pin(w), pin(size);
+#pragma GCC unroll 4
+    for (int k = 0; k < M; k++) {
+      const __m256i q = _mm256_sign_epi8(broadcast_quad(*a[k], i), w);
+      const __m256i product = _mm256_madd_epi16(_mm256_maddubs_epi16(size, q), ones16());
+      sums[k] = i == begin ? product : _mm256_add_epi32(sums[k], product);
+      pin(sums[k]);
+    }
+  }
+}
+
+inline __m256 add_scaled(__m256i sum, __m256 d, const ActGroup& a, __m256 acc) {
+  return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, _mm256_set1_ps(a.d)), acc);
+}
+
+// One group into the accumulators, for each form.
+template <int M, class Tile>
+inline void add_sums_with_minimum(const Tile& t, const ActGroup* const (&a)[M], const Ints<M>& sums, Floats<M>& acc) {
+  for (int h = 0; h < kHalves; h++) {
+    const __m256 d = load_f16(t.d + 8 * h), m = load_f16(t.m + 8 * h);
+    for (int k = 0; k < M; k++) {
+      acc[h][k] = add_scaled(sums[h][k], d, *a[k], acc[h][k]);
+      acc[h][k] = _mm256_fmadd_ps(m, _mm256_set1_ps(a[k]->sum), acc[h][k]);
+    }
+  }
+}
+
+template <int M>
+inline void add_group(const TileQ4& t, const ActGroup* const (&a)[M], Floats<M>& acc) {
+  Ints<M> sums;
+  unsigned_sums<M>(t, a, 0, 4, sums);
+  add_sums_with_minimum<M>(t, a, sums, acc);
+}
+
+template <int M>
+inline void add_group(const TileQ4s& t, const ActGroup* const (&a)[M], Floats<M>& acc) {
+  Ints<M> sums;
+  unsigned_sums<M>(t, a, 0, 4, sums);
+  for (int h = 0; h < kHalves; h++) {
+    const __m256 d = load_f16(t.d + 8 * h);
+    for (int k = 0; k < M; k++) acc[h][k] = add_scaled(_mm256_sub_epi32(sums[h][k], _mm256_set1_epi32(8 * a[k]->isum)), d, *a[k], acc[h][k]);
+  }
+}
+
+template <int M>
+inline void add_group(const TileQ5& t, const ActGroup* const (&a)[M], Floats<M>& acc) {
+  Ints<M> sums, rest;  // 4 * 2 * 31 * 127 = 31496: four products fit 16 bits, not eight
+  unsigned_sums<M>(t, a, 0, 2, sums);
+  unsigned_sums<M>(t, a, 2, 4, rest);
+  for (int h = 0; h < kHalves; h++)
+    for (int k = 0; k < M; k++) sums[h][k] = _mm256_add_epi32(sums[h][k], rest[h][k]);
+  add_sums_with_minimum<M>(t, a, sums, acc);
+}
+
+template <int M>
+inline void add_group(const TileQ8& t, const ActGroup* const (&a)[M], Floats<M>& acc) {
+  for (int h = 0; h < kHalves; h++) {
+    __m256i sums[M];
+    signed_sums<M>(t.s, a, h, 0, kQuads, sums);
+    const __m256 d = load_f16(t.d + 8 * h);
+    for (int k = 0; k < M; k++) acc[h][k] = add_scaled(sums[k], d, *a[k], acc[h][k]);
+  }
+}
+
+template <int M>
+inline void add_group(const TileQ8h& t, const ActGroup* const (&a)[M], Floats<M>& acc) {
+  for (int h = 0; h < kHalves; h++)
+    for (int part = 0; part < 2; part++) {
+      __m256i sums[M];
+      signed_sums<M>(t.s, a, h, 4 * part, 4 * part + 4, sums);
+      const __m256 d = load_f16(t.d[part] + 8 * h);
+      for (int k = 0; k < M; k++) acc[h][k] = add_scaled(sums[k], d, *a[k], acc[h][k]);
+    }
+}
+
+void finish(const LinearArgs& a, int t, int r, const __m256 (&acc)[kHalves]) {
+  alignas(32) float lanes[kRowTile];
+  const int row = r * kRowTile, n = a.w.rows - row;
+  float* y = a.y[t] + row;
+  if (n >= kRowTile) {
+    for (int h = 0; h < kHalves; h++) {
+      __m256 v = acc[h];
+      if (a.bias) v = _mm256_add_ps(v, _mm256_loadu_ps(a.bias + row + 8 * h));
+      if (a.accumulate) v = _mm256_add_ps(_mm256_loadu_ps(y + 8 * h), v);
+      _mm256_storeu_ps(y + 8 * h, v);
+    }
+    return;
+  }
+  for (int h = 0; h < kHalves; h++) _mm256_store_ps(lanes + 8 * h, acc[h]);
+  for (int i = 0; i < n; i++) {
+    const float v = a.bias ? lanes[i] + a.bias[row + i] : lanes[i];
+    y[i] = a.accumulate ? y[i] + v : v;
+  }
+}
+
+template <int M, class Tile>
+void pass(const LinearArgs& a, int r, int t) {
+  const int groups = a.w.groups();
+  const Tile* tile = tile_row<Tile>(a.w, r);
+  const ActGroup* acts[M];
+  Floats<M> acc;
+  for (int k = 0; k < M; k++) {
+    acts[k] = reinterpret_cast<const ActGroup*>(a.q.data) + int64_t(t + k) * groups;
+    acc[0][k] = acc[1][k] = _mm256_setzero_ps();
+  }
+  for (int g = 0; g < groups; g++, tile++) {
+    if (M == 1)
+      for (size_t line = 0; line < sizeof(Tile); line += 64) _mm_prefetch(reinterpret_cast<const char*>(tile) + kAheadBytes + line, _MM_HINT_T0);
+    add_group<M>(*tile, acts, acc);
+    for (auto& p : acts) p++;
+  }
+  for (int k = 0; k < M; k++) finish(a, t + k, r, {acc[0][k], acc[1][k]});
+}
+
+// Three tokens a pass, the last four as two and two.
+template <class Tile>
+void linear_q(const LinearArgs& a, int tile_begin, int tile_end) {
+  for (int r = tile_begin; r < tile_end; r++)
+    for (int t = 0; t < a.tokens;) {
+      const int left = a.tokens - t, n = left == 4 ? 2 : left < 3 ? left : 3;
+      switch (n) {
+        case 1: pass<1, Tile>(a, r, t); break;
+        case 2: pass<2, Tile>(a, r, t); break;
+        default: pass<3, Tile>(a, r, t); break;
+      }
+      t += n;
+    }
+}
+
+}  // namespace
+
+void linear_q_q4(const LinearArgs& a, int tile_begin, int tile_end) { linear_q<TileQ4>(a, tile_begin, tile_end); }
+void linear_q_q4s(const LinearArgs& a, int tile_begin, int tile_end) { linear_q<TileQ4s>(a, tile_begin, tile_end); }
+void linear_q_q5(const LinearArgs& a, int tile_begin, int tile_end) { linear_q<TileQ5>(a, tile_begin, tile_end); }
+void linear_q_q8(const LinearArgs& a, int tile_begin, int tile_end) { linear_q<TileQ8>(a, tile_begin, tile_end); }
+void linear_q_q8h(const LinearArgs& a, int tile_begin, int tile_end) { linear_q<TileQ8h>(a, tile_begin, tile_end); }
+
+}  // namespace camshaft::avx2
