@@ -68,9 +68,9 @@ class CpuRunner:
             model_hash = beside.submit(lambda: model.hash)
             _declare_kv(builder, model.spec, capacity, layout, config.kv_dtype)
             activation_floats = lower(graph, builder, weights, layout)
+            packed = builder.weight_bytes()
             self._program: _native.Program | None = builder.build()
             self.numerics_id = numerics_id(model_hash.result(), config, isa)
-        packed = builder.weight_bytes()
         self.loaded = Loaded(
             isa=isa,
             threads=threads,
