@@ -1,0 +1,65 @@
+"""From what a user calls a model to a path on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from camshaft.config import suggest
+from camshaft.errors import ModelError
+from camshaft.formats import catalogue, download, hub
+from camshaft.formats.catalogue import DEFAULT, Entry
+from camshaft.formats.download import Progress, silent
+
+__all__ = ["DEFAULT", "Entry", "Listed", "Progress", "cache_dir", "list_models", "notice", "resolve"]
+
+
+class Listed(Struct, frozen=True):
+    """A catalogue entry, and where its file is; None when it was not pulled yet."""
+
+    entry: Entry
+    path: Path | None
+
+
+def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
+    """Where pulled models are kept: $CAMSHAFT_CACHE, $XDG_CACHE_HOME/camshaft or ~/.cache/camshaft."""
+    if env.get("CAMSHAFT_CACHE"):
+        return Path(env["CAMSHAFT_CACHE"]).expanduser()
+    base = env.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "camshaft"
+
+
+def list_models() -> list[Listed]:
+    """The catalogue, each entry with its file where it is here already."""
+    folder = cache_dir()
+    paths = [(entry, folder / entry.file) for entry in catalogue.entries()]
+    return [Listed(entry, path if download.is_complete(path, entry) else None) for entry, path in paths]
+
+
+def notice(name: str) -> str:
+    """The terms that must be shown before this model is fetched, or nothing."""
+    entry = catalogue.find(name)
+    return entry.license.notice if entry else ""
+
+
+def resolve(name: str = "", progress: Progress = silent) -> Path:
+    """The path of a model: a catalogue name ("" is the default model), `hf://owner/repo[:file]`, or a path, fetched where that is needed.
+
+    Raises DownloadError when it cannot be fetched, and ModelError for a name that means nothing.
+    """
+    entry = catalogue.find(name or DEFAULT)
+    if entry is not None:
+        return download.fetch(entry, cache_dir(), progress)
+    if name.startswith(hub.SCHEME):
+        return hub.fetch(name, progress)
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    names = [e.name for e in catalogue.entries()]
+    hint = suggest(name, names) or (
+        f"; for Hugging Face write hf://{name}" if name.count("/") == 1 and not name.startswith((".", "/", "~")) else ""
+    )
+    raise ModelError(f"no model {name!r}: it is neither in the catalogue ({', '.join(names)}) nor a file or folder here{hint}")
