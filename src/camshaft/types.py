@@ -34,6 +34,7 @@ class ChatPrompt(Struct, frozen=True, tag="chat"):
     tools: tuple[dict[str, Any], ...] = ()
     add_generation_prompt: bool = True
     template_kwargs: dict[str, Any] = {}
+    continue_final_message: bool = False  # the prompt ends inside the last message, which the model goes on with
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt

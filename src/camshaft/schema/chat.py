@@ -185,5 +185,5 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     created: int
     model: str
     system_fingerprint: str
-    choices: list[ChunkChoice]
+    choices: tuple[ChunkChoice, ...]
     usage: Usage | UnsetType | None = UNSET  # null in every chunk but the last, when usage was asked for

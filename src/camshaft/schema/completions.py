@@ -103,5 +103,5 @@ class Completion(Struct, frozen=True, kw_only=True):
     created: int
     model: str
     system_fingerprint: str
-    choices: list[CompletionChoice]
+    choices: tuple[CompletionChoice, ...]
     usage: Usage | UnsetType | None = UNSET

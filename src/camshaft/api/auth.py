@@ -1,0 +1,71 @@
+"""API keys: who may ask, and as which tenant."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from pathlib import Path
+
+from camshaft.errors import ConfigError, Unauthorized
+
+MAX_KEY_BYTES = 512
+MAX_KEYS = 10_000
+
+
+class Keys:
+    """Digests of keys and their tenants. Without keys everybody is welcome and nobody has a tenant."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        self._tenants: dict[bytes, str] = {}
+        for key, tenant in pairs:
+            digest = hashlib.sha256(key.encode()).digest()
+            if digest in self._tenants:
+                raise ConfigError("an API key is listed twice; each line needs a key of its own")
+            self._tenants[digest] = tenant or f"key-{digest.hex()[:8]}"
+
+    def __bool__(self) -> bool:
+        return bool(self._tenants)
+
+    def tenant(self, authorization: bytes | None) -> str:
+        """The tenant that this Authorization header belongs to; "" where no key is asked for. Raises Unauthorized."""
+        if not self._tenants:
+            return ""
+        if authorization is None:
+            raise Unauthorized("no API key; send one as `Authorization: Bearer KEY`")
+        scheme, _, key = authorization.partition(b" ")
+        key = key.strip()
+        if scheme.lower() != b"bearer" or not key or len(key) > MAX_KEY_BYTES:
+            raise Unauthorized("the Authorization header must be `Bearer KEY`")
+        digest = hashlib.sha256(key).digest()
+        found = ""
+        # No early way out: the time taken says nothing about which key came close.
+        for known, tenant in self._tenants.items():
+            if hmac.compare_digest(known, digest):
+                found = tenant
+        if not found:
+            raise Unauthorized("this API key is not known here")
+        return found
+
+
+def read_keys(path: str) -> Keys:
+    """Keys from a file of `key` or `key tenant` lines; `#` starts a comment. Raises ConfigError; no path means no keys."""
+    if not path:
+        return Keys()
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--api-keys: cannot read {path}: {error}") from None
+    pairs = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split("#", 1)[0].split()
+        if len(words) > 2 or (words and len(words[0].encode()) > MAX_KEY_BYTES):
+            raise ConfigError(f"--api-keys: {path}, line {number}: expected `key` or `key tenant`")
+        if words:
+            pairs.append((words[0], words[1] if len(words) == 2 else ""))
+    if not pairs:
+        # An empty file must not open the door to everybody.
+        raise ConfigError(f"--api-keys: {path} holds no key")
+    if len(pairs) > MAX_KEYS:
+        raise ConfigError(f"--api-keys: {path} holds more than {MAX_KEYS} keys")
+    return Keys(pairs)

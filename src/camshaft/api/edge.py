@@ -1,0 +1,100 @@
+"""What the handlers of one server share: the models, the limits, and who is inside right now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from camshaft.api.auth import Keys, read_keys
+from camshaft.api.call import Call
+from camshaft.api.served import ServedModel
+from camshaft.clock import SystemClock
+from camshaft.config import ServerConfig, suggest
+from camshaft.errors import ConfigError, Draining, Overloaded, UnknownModel
+from camshaft.observe.metrics import EngineMetrics, Metrics
+from camshaft.schema.decode import Unknown
+from camshaft.types import Clock
+
+T = TypeVar("T")
+
+# Above this, parsing leaves the event loop; below it, the hop costs more than the work.
+OFF_LOOP_BYTES = 65_536
+LAST_WORDS_S = 2.0  # for error events to reach their clients when a drain runs out of time
+
+
+class Edge:
+    """Owned by the app; closed with it."""
+
+    def __init__(self, models: Sequence[ServedModel], config: ServerConfig, metrics: Metrics) -> None:
+        """Raises ConfigError for models of one name, for none at all, and for an unusable key file."""
+        self.models = {m.name: m for m in models}
+        if len(self.models) != len(models) or not models:
+            raise ConfigError("each served model needs a name of its own, and there must be one at least")
+        self.config = config
+        self.metrics = metrics
+        self.keys: Keys = read_keys(config.api_keys)
+        self.clock: Clock = SystemClock()
+        self.unknown: Unknown = "ignore" if config.unknown_fields == "ignore" else "reject"
+        self.draining = False
+        self._calls: set[Call] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._engines = {name: metrics.engine(name) for name in self.models}
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="edge")
+
+    def model(self, name: str | None) -> ServedModel:
+        """The model of this name; without one, the only or first. Raises UnknownModel."""
+        if name is None:
+            return next(iter(self.models.values()))
+        found = self.models.get(name)
+        if found is None:
+            raise UnknownModel(f"the model {name[:100]!r} is not served here{suggest(name, self.models)}; see /v1/models", param="model")
+        return found
+
+    def engine_metrics(self, model: str) -> EngineMetrics:
+        return self._engines[model]
+
+    @contextmanager
+    def admitted(self, call: Call) -> Iterator[None]:
+        """Counts a call that asks for work. Raises Overloaded above the limit and Draining when the server is on its way out."""
+        if self.draining:
+            raise Draining("this server is shutting down; ask another one", retry_after_s=1.0)
+        if len(self._calls) >= self.config.max_concurrent_requests:
+            raise Overloaded(f"{len(self._calls)} requests are inside, which is the limit; try again shortly", retry_after_s=1.0)
+        self._calls.add(call)
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self._calls.discard(call)
+            if not self._calls:
+                self._empty.set()
+
+    @property
+    def n_inside(self) -> int:
+        return len(self._calls)
+
+    async def off_loop(self, size: int, work: Callable[[], T]) -> T:
+        """`work()`, in a thread when its input of `size` bytes would hold the event loop up."""
+        if size <= OFF_LOOP_BYTES:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def drain(self, limit_s: float) -> None:
+        """Take nothing new, let what runs finish for `limit_s`, then end the rest with an error of their own."""
+        self.draining = True
+        await self._emptied(limit_s)
+        for call in list(self._calls):
+            call.end(Draining("this server shut down before the answer was complete; ask again", retry_after_s=1.0))
+        await self._emptied(LAST_WORDS_S)
+
+    async def _emptied(self, limit_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._empty.wait()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,26 @@
+"""`GET /v1/models` and `GET /v1/models/{id}`."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+import msgspec
+
+from camshaft.api.call import Call
+from camshaft.api.edge import Edge
+from camshaft.api.served import ServedModel
+from camshaft.schema.models import ModelCard, ModelList
+
+
+async def list_models(edge: Edge, call: Call) -> None:
+    await call.reply(200, msgspec.json.encode(ModelList(data=[_card(m) for m in edge.models.values()])))
+
+
+async def one_model(edge: Edge, call: Call) -> None:
+    # A model's name may hold slashes, which clients send as they are or escaped.
+    name = unquote(call.scope["path_params"]["model"])
+    await call.reply(200, msgspec.json.encode(_card(edge.model(name))))
+
+
+def _card(model: ServedModel) -> ModelCard:
+    return ModelCard(id=model.name, created=model.created, max_model_len=model.max_model_len)

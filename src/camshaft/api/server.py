@@ -1,0 +1,112 @@
+"""Runs the application on a socket, and stops it without losing an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+
+from camshaft.api.edge import Edge
+from camshaft.config import ServerConfig
+from camshaft.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 2048
+KEEP_ALIVE_S = 30
+LAST_CONNECTIONS_S = 5  # for connections to close once every call has ended
+
+
+async def serve(app: Starlette, config: ServerConfig, on_listening: Callable[[str], None] | None = None) -> None:
+    """Serves until SIGTERM or SIGINT, then drains. `on_listening` is told the address once it takes connections.
+
+    On the first signal /ready turns 503 and nothing new is taken; what runs may finish for `drain_s`; the rest ends with a
+    Draining error of its own. A second signal ends it at once. Raises ConfigError where the address cannot be bound.
+    """
+    listener = bind(config.host, config.port)
+    server = _Server(app.state.edge, config, app)
+    try:
+        await server.serve_on(listener, on_listening)
+    finally:
+        listener.close()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises ConfigError, saying which setting to change."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"--host {host}: {error.strerror or error}; pass an address of this machine") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}; pass another --port or --host") from None
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with our drain between the signal and its own shutdown."""
+
+    def __init__(self, edge: Edge, config: ServerConfig, app: Starlette) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="none",
+                http="httptools",
+                ws="none",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=LAST_CONNECTIONS_S,
+            )
+        )
+        self._edge = edge
+        self._drain_s = config.drain_s
+        self._on_listening: Callable[[str], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+
+    async def serve_on(self, listener: socket.socket, on_listening: Callable[[str], None] | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_listening = on_listening
+        await self.serve(sockets=[listener])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and sockets and self._on_listening is not None:
+            self._on_listening(address_of(sockets[0]))
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Not passed to the base class: it would stop listening at once, and raise the signal again at the end.
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self.begin_exit, sig)
+
+    def begin_exit(self, sig: int = signal.SIGTERM) -> None:
+        """Drain and stop; called again, stop at once."""
+        if self._draining is not None:
+            self.force_exit = self.should_exit = True
+            return
+        log.info("%s: draining %d requests for at most %g s", signal.Signals(sig).name, self._edge.n_inside, self._drain_s)
+        self._draining = asyncio.ensure_future(self._drain())
+
+    async def _drain(self) -> None:
+        await self._edge.drain(self._drain_s)
+        self.should_exit = True
