@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "float_mode.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -38,29 +40,6 @@ template <class Done> bool spin(Done done) {
   } while (std::chrono::steady_clock::now() < end);
   return done();
 }
-
-// One floating-point mode for every thread that computes: round to nearest, denormals kept.
-class FloatMode {
- public:
-#if defined(__x86_64__)
-  FloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1F80); }
-  ~FloatMode() { _mm_setcsr(saved_); }
- private:
-  unsigned saved_;
-#elif defined(__aarch64__)
-  FloatMode() {
-    asm volatile("mrs %0, fpcr" : "=r"(saved_));
-    asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}));
-  }
-  ~FloatMode() { asm volatile("msr fpcr, %0" : : "r"(saved_)); }
- private:
-  uint64_t saved_;
-#else
-  FloatMode() {}
-#endif
-  FloatMode(const FloatMode&) = delete;
-  FloatMode& operator=(const FloatMode&) = delete;
-};
 
 struct Loop {
   const LoopBody* body = nullptr;

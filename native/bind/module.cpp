@@ -1,0 +1,46 @@
+// camshaft._native: the native runtime for Python. The stub src/camshaft/_native.pyi is its contract.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.h"
+#include "camshaft/cpu.h"
+#include "camshaft/formats.h"
+#include "roofline.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+camshaft::FileType known(uint32_t type) {
+  if (!camshaft::known_file_type(type)) throw nb::value_error(("tensor type " + std::to_string(type) + " is not one that can be read").c_str());
+  return camshaft::FileType(type);
+}
+
+const char* form_name(uint32_t type) {
+  constexpr const char* names[camshaft::kForms] = {"q4", "q4s", "q5", "q8", "q8h", "bf16", "f16", "f32"};
+  return names[size_t(camshaft::form_of(known(type)))];
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.attr("__version__") = CAMSHAFT_VERSION;
+  m.def("available_isas", &camshaft::available_isas);
+  m.def("usable_cores", &camshaft::usable_cores);
+  m.def("known_file_type", &camshaft::known_file_type, "type"_a);
+  m.def("form_name", &form_name, "type"_a);
+  m.def("is_widened", [](uint32_t type) { return camshaft::is_widened(known(type)); }, "type"_a);
+  m.def("file_row_bytes", [](uint32_t type, int cols) { return camshaft::file_row_bytes(known(type), cols); }, "type"_a, "cols"_a);
+  m.def(
+      "roofline",
+      [](int threads, const std::string& isa, double seconds) {
+        nb::gil_scoped_release release;
+        return camshaft::roofline(threads, isa, seconds);
+      },
+      "threads"_a, "isa"_a, "seconds"_a);
+  camshaft::bind_builder(m);
+  camshaft::bind_program(m);
+}

@@ -1,0 +1,36 @@
+// One floating-point mode for every thread that computes: round to nearest, denormals kept. Restored when the scope ends.
+#pragma once
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace camshaft {
+
+class FloatMode {
+ public:
+#if defined(__x86_64__)
+  FloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1F80); }
+  ~FloatMode() { _mm_setcsr(saved_); }
+#elif defined(__aarch64__)
+  FloatMode() {
+    asm volatile("mrs %0, fpcr" : "=r"(saved_));
+    asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}));
+  }
+  ~FloatMode() { asm volatile("msr fpcr, %0" : : "r"(saved_)); }
+#else
+  FloatMode() = default;
+#endif
+  FloatMode(const FloatMode&) = delete;
+  FloatMode& operator=(const FloatMode&) = delete;
+
+ private:
+#if defined(__x86_64__)
+  unsigned saved_;
+#elif defined(__aarch64__)
+  uint64_t saved_;
+#endif
+};
+
+}  // namespace camshaft

@@ -1,0 +1,104 @@
+// Matrix products: the input is quantised once in blocks of tokens, then one loop runs over all tiles of all parts for each block.
+#include "step.h"
+
+namespace camshaft {
+namespace {
+
+constexpr int kBlockBytes = 192 << 10;  // quantised input of a token block: well inside a second-level cache of 512 KiB, weights beside it
+
+bool is_integer(const Network& net, Form form) { return net.int8 && net.kernels->linear_q[size_t(form)]; }
+
+}  // namespace
+
+int ActCache::block_tokens(int cols) {
+  const int tokens = kBlockBytes / std::max(1, cols) / kActTile * kActTile;
+  return std::clamp(tokens, 4 * kActTile, 1024);
+}
+
+ActCache::ActCache(Network& net, int max_cols) {
+  size_t most = 0;
+  for (const Buffer& b : net.buffers) {
+    const int block = block_tokens(b.width), blocks = ceil_div(net.limits.max_tokens, block);
+    if (b.width <= max_cols) most = std::max(most, size_t(blocks) * round_up(net.kernels->acts_bytes(block, b.width), kAlign));
+  }
+  data_ = net.arena.bytes(most);
+}
+
+std::span<const ActCache::Block> ActCache::get(const Network& net, ThreadPool& pool, Rows x, int cols, int tokens, int source) {
+  if (source >= 0 && source == source_ && cols == cols_ && tokens == tokens_) return blocks_;
+  const int block = block_tokens(cols);
+  const size_t bytes = round_up(net.kernels->acts_bytes(block, cols), kAlign);
+  blocks_.clear();
+  for (int first = 0; first < tokens; first += block)
+    blocks_.push_back({{data_ + blocks_.size() * bytes, std::min(block, tokens - first), cols}, first});
+  // A block's size is a multiple of kActTile, so a unit of kActTile tokens lies in one block.
+  auto body = [&](int begin, int end, int) {
+    for (int unit = begin; unit < end; ++unit) {
+      const Block& b = blocks_[size_t(unit * kActTile / block)];
+      const int t = unit * kActTile - b.first;
+      net.kernels->quantize({x[b.first], x.stride}, cols, t, std::min(t + kActTile, b.acts.tokens), b.acts.tokens, const_cast<uint8_t*>(b.acts.data));
+    }
+  };
+  const int units = ceil_div(tokens, kActTile);
+  if (tokens * cols < 20'000) body(0, units, 0);
+  else pool.run(units, std::max(1, units / (4 * pool.size())), body);
+  source_ = source, cols_ = cols, tokens_ = tokens;
+  return blocks_;
+}
+
+void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate) {
+  if (tokens == 0) return;
+  const Kernels& k = *s.net.kernels;
+  bool any_integer = false;
+  int tiles = 0;
+  size_t bytes = 0;
+  for (const LinearJob& job : jobs) {
+    any_integer |= is_integer(s.net, job.w->form);
+    tiles += job.w->tiles();
+    bytes += packed_bytes(job.w->form, job.w->rows, job.w->cols);
+  }
+  std::span<const ActCache::Block> quantised;
+  if (any_integer) quantised = s.acts.get(s.net, s.pool, x, cols, tokens, src);
+  s.times.lap("quantize");
+
+  const int block = ActCache::block_tokens(cols), n_blocks = ceil_div(tokens, block);
+  const auto run_tiles = [&](int b, int begin, int end) {
+    const int first = b * block, n = std::min(block, tokens - first);
+    int base = 0;
+    for (const LinearJob& job : jobs) {
+      const int t0 = std::max(begin, base) - base, t1 = std::min(end, base + job.w->tiles()) - base;
+      base += job.w->tiles();
+      if (t0 >= t1) continue;
+      LinearArgs args{*job.w, {}, {x[first], x.stride}, n, job.bias, accumulate, {job.y[first], job.y.stride}};
+      const bool integer = is_integer(s.net, job.w->form);
+      if (integer) args.q = quantised[size_t(b)].acts;
+      (integer ? k.linear_q : k.linear_f)[size_t(job.w->form)](args, t0, t1);
+    }
+  };
+  // Chunks small enough to level out a slow core, large enough (in bytes of weights times tokens) to be worth handing out.
+  const double tile_work = double(bytes) / tiles * std::min(tokens, block) / 4 + double(bytes) / tiles;
+  const int by_work = int(24'000 / tile_work) + 1, by_share = std::max(1, tiles / (6 * s.pool.size()));
+  const int grain = std::max(by_work, by_share), chunks = ceil_div(tiles, grain);
+  auto body = [&](int begin, int end, int) {
+    for (int i = begin; i < end; ++i) {
+      const int t = i % chunks * grain;
+      run_tiles(i / chunks, t, std::min(tiles, t + grain));
+    }
+  };
+  s.pool.run(n_blocks * chunks, 1, body);
+}
+
+void execute(const LinearNode& node, Step& s) {
+  const Buffer& src = s.buffer(node.src);
+  LinearJob jobs[kMaxParts];
+  for (size_t i = 0; i < node.parts.size(); ++i) {
+    const PartSpec& p = node.parts[i];
+    const Buffer& dst = s.buffer(p.dst);
+    jobs[i] = {&s.weight(p.weight), p.bias >= 0 ? s.vector(p.bias) : nullptr, {dst.rows.data + p.col, dst.rows.stride}};
+  }
+  multiply(s, node.src, src.rows, src.width, s.tokens, {jobs, node.parts.size()}, node.accumulate);
+  for (const PartSpec& p : node.parts) s.acts.forget(p.dst);
+  s.times.lap("linear");
+}
+
+}  // namespace camshaft

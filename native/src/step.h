@@ -1,0 +1,110 @@
+// What the nodes of one step work on. A node is executed by the overload of execute() for its type.
+#pragma once
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "batch.h"
+#include "camshaft/pool.h"
+#include "network.h"
+#include "sampler.h"
+
+namespace camshaft {
+
+// Seconds per kind of work, charged from one lap to the next: a single reading of the clock a node.
+class LapTimes {
+ public:
+  void start() { last_ = Clock::now(); }
+  void lap(const char* kind) {
+    const auto now = Clock::now();
+    seconds_[kind] += std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+  }
+  std::vector<std::pair<std::string, double>> take() {
+    std::vector<std::pair<std::string, double>> all(seconds_.begin(), seconds_.end());
+    seconds_.clear();
+    return all;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point last_;
+  std::map<std::string, double, std::less<>> seconds_;
+};
+
+// The quantised rows of one buffer, in blocks of tokens that fit a core's second-level cache. The next linear node that reads the same,
+// unchanged buffer finds them here.
+class ActCache {
+ public:
+  ActCache() = default;
+  ActCache(Network& net, int max_cols);
+  struct Block {
+    Acts acts;
+    int first;  // token
+  };
+  // Blocks of `tokens` rows of x; quantises unless buffer `source` is what it quantised last.
+  std::span<const Block> get(const Network& net, ThreadPool& pool, Rows x, int cols, int tokens, int source);
+  void forget(int buffer) {
+    if (buffer == source_) source_ = -1;
+  }
+  void forget() { source_ = -1; }
+  static int block_tokens(int cols);
+
+ private:
+  uint8_t* data_ = nullptr;
+  int source_ = -1, cols_ = 0, tokens_ = 0;
+  std::vector<Block> blocks_;
+};
+
+struct Step {
+  const Network& net;
+  ThreadPool& pool;
+  KvPool& kv;
+  const std::vector<Slot>& slots;
+  const StepBatch& batch;
+  ActCache& acts;
+  Sampler& sampler;
+  LapTimes& times;
+  std::vector<float*>& scratch;       // per worker, for attention
+  std::vector<RowOutput>& out;
+  Rows logits;                        // [kHeadSlice, vocab_size]
+  float* kept;                        // where all logits of the step are copied, or null
+  int tokens;                         // rows that nodes see: all of the step's, after take_rows the taken ones
+
+  // Runs body(begin, end, worker) over n items. Work too small to be worth waking anybody for stays on this thread.
+  template <class Body> void parallel(int n, double ops_each, Body body) {
+    constexpr double kWorthSharing = 30'000;  // about as long as handing a loop over takes
+    constexpr double kChunk = 20'000;
+    if (double(n) * ops_each < kWorthSharing) {
+      if (n > 0) body(0, n, 0);
+      return;
+    }
+    const int by_work = int(kChunk / ops_each) + 1, by_share = std::max(1, n / (8 * pool.size()));
+    pool.run(n, std::max(std::min(by_work, n / pool.size()), by_share), body);
+  }
+  const Buffer& buffer(int id) const { return net.buffers[size_t(id)]; }
+  const Packed& weight(int id) const { return net.weights[size_t(id)]; }
+  const float* vector(int id) const { return net.vectors[size_t(id)].data; }
+};
+
+void execute(const EmbedNode& node, Step& step);
+void execute(const NormNode& node, Step& step);
+void execute(const HeadNormNode& node, Step& step);
+void execute(const LinearNode& node, Step& step);
+void execute(const RopeNode& node, Step& step);
+void execute(const AttentionNode& node, Step& step);
+void execute(const GateNode& node, Step& step);
+void execute(const AddNode& node, Step& step);
+void execute(const TakeNode& node, Step& step);
+void execute(const HeadNode& node, Step& step);
+
+// One matrix product over blocks of quantised or plain rows; see node_linear.cpp. `y` is where part i's outputs begin.
+struct LinearJob {
+  const Packed* w;
+  const float* bias;
+  Rows y;
+};
+void multiply(Step& step, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate);
+
+}  // namespace camshaft
