@@ -1,0 +1,1 @@
+"""The engine: where decisions meet arithmetic, and a request becomes a stream of events."""

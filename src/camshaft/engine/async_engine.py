@@ -1,0 +1,108 @@
+"""AsyncEngine: one model as an Upstream for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import msgspec
+
+from camshaft.engine.codec import Codec
+from camshaft.engine.encode import Bounds, PromptEncoder, Render
+from camshaft.engine.engine import Engine
+from camshaft.engine.job import Job
+from camshaft.engine.loop import Parts
+from camshaft.engine.mailbox import Mailbox, Post
+from camshaft.engine.output import FlushRules, Output
+from camshaft.errors import BadRequest, CamshaftError
+from camshaft.sample import params
+from camshaft.sched.sequence import Sequence
+from camshaft.types import Event, Failed, Finished, Health, Request
+
+
+class Speech(NamedTuple):
+    """How a model's ids become text and back."""
+
+    codec: Codec
+    render: Render | None = None  # None: the model has no chat template
+
+
+class AsyncEngine:
+    """Implements types.Upstream. Encodes off the event loop, hands over to the engine thread, streams what comes back."""
+
+    def __init__(self, parts: Parts, speech: Speech) -> None:
+        self._engine = Engine(parts)
+        self._clock = parts.clock
+        self._codec = speech.codec
+        self._rules = FlushRules.of(parts.config)
+        self._vocab_size = parts.runner.capacity().vocab_size
+        metrics = self._engine.metrics
+        bounds = Bounds(self._vocab_size, self._engine.limits.max_model_len)
+        self._encoder = PromptEncoder(speech.codec, bounds, speech.render, lambda seconds: metrics.stage("encode", seconds))
+        self._keys = itertools.count(1)
+        self._posts: dict[asyncio.AbstractEventLoop, Post] = {}
+
+    @property
+    def engine(self) -> Engine:
+        """The engine below, for checks and numbers."""
+        return self._engine
+
+    async def stream(self, request: Request) -> AsyncIterator[Event]:
+        """Events in order, exactly one terminal; every failure is a Failed event. Closing the iterator frees everything within one step."""
+        job: Job | None = None
+        over = False
+        mailbox = Mailbox(self._post())
+        try:
+            try:
+                job = await self._job(request, mailbox)
+            except CamshaftError as error:
+                self._engine.metrics.refused(error.code)
+                over = True
+                yield Failed(error.info())
+                return
+            self._engine.submit(job)
+            while not over:
+                event = await mailbox.get()
+                over = isinstance(event, (Finished, Failed))
+                yield event
+        finally:
+            if job is not None and not over:
+                self._engine.abort(job)
+
+    async def health(self) -> Health:
+        return self._engine.health()
+
+    async def close(self) -> None:
+        """End what runs with Draining and give everything back. Idempotent."""
+        self._encoder.close()
+        await asyncio.get_running_loop().run_in_executor(None, self._engine.close)
+
+    async def _job(self, request: Request, mailbox: Mailbox) -> Job:
+        arrived_at = request.arrived_at or self._clock.now()
+        sampling = request.sampling
+        params.check(sampling, self._vocab_size)
+        if sampling.seed is None:
+            sampling = msgspec.structs.replace(sampling, seed=secrets.randbits(63))
+        request = msgspec.structs.replace(request, sampling=sampling, arrived_at=arrived_at)
+        self._check_resume(request)
+        matcher = await self._encoder.matcher(request)
+        ids = await self._encoder.encode(request)
+        seq = Sequence(next(self._keys), request, ids, arrived_at)
+        return Job(seq, Output(request, ids, self._codec, self._rules), mailbox, matcher)
+
+    def _check_resume(self, request: Request) -> None:
+        resume = request.resume
+        if resume is not None and not all(0 <= i < self._vocab_size for i in resume.ids):
+            raise BadRequest(f"resume has ids outside 0 to {self._vocab_size - 1}", param="resume")
+
+    def _post(self) -> Post:
+        """The post of the running event loop; those of closed ones are dropped."""
+        loop = asyncio.get_running_loop()
+        post = self._posts.get(loop)
+        if post is None:
+            self._posts = {known: p for known, p in self._posts.items() if not known.is_closed()}
+            post = self._posts[loop] = Post(loop)
+        return post

@@ -1,0 +1,35 @@
+"""Codec: what the engine needs of a tokenizer. `camshaft.tokenizer.Tokenizer` is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class TextStream(Protocol):
+    """Text of one output, whole characters only."""
+
+    def push(self, ids: Sequence[int]) -> str: ...
+
+    def finish(self) -> str: ...
+
+
+class Codec(Protocol):
+    """Safe to use from several threads at once."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def special_ids(self) -> frozenset[int]: ...
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+
+    def token_bytes(self, id: int) -> bytes: ...
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]: ...
+
+    def n_at_least(self, text: str) -> int: ...
+
+    def detokenizer(self, prompt_ids: Sequence[int] = (), *, skip_special_tokens: bool = True) -> TextStream: ...

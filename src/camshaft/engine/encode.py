@@ -1,0 +1,112 @@
+"""PromptEncoder: prompts become ids, and grammars matchers, off the event loop and off the engine thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from camshaft.engine.codec import Codec
+from camshaft.errors import BadGrammar, BadRequest, Draining, PromptTooLong
+from camshaft.sample.grammar import GrammarCompiler, Matcher
+from camshaft.types import ChatPrompt, Prompt, Request, TextPrompt, TokenPrompt
+
+_THREADS = 2
+_GRAMMAR_S = 10.0  # longest wait for a grammar
+
+Render = Callable[[ChatPrompt, str], Sequence[int]]  # a chat and the salt under which its parts may be remembered -> ids
+
+
+class Bounds(NamedTuple):
+    """What a prompt is checked against before any work is spent on it."""
+
+    vocab_size: int
+    max_tokens: int
+
+
+class PromptEncoder:
+    """Its own small pool of threads: a 30 MB text in one of them holds up neither the event loop nor the next request."""
+
+    def __init__(self, codec: Codec, bounds: Bounds, render: Render | None, observe: Callable[[float], None]) -> None:
+        self._codec = codec
+        self._bounds = bounds
+        self._render = render
+        self._observe = observe
+        self._grammars = GrammarCompiler(codec, bounds.vocab_size)
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="camshaft-encode")
+        self._closed = False
+        self._shared: dict[tuple[str, str, str], tuple[Prompt, asyncio.Future[tuple[int, ...]]]] = {}  # prompts of siblings in work
+
+    async def encode(self, request: Request) -> tuple[int, ...]:
+        """The prompt's ids. Raises BadRequest and its kinds. The siblings of one call encode once."""
+        if not request.siblings:
+            return await self._start(request)
+        key = (request.tenant, request.cache_salt, request.siblings)
+        known = self._shared.get(key)
+        if known is None or known[0] != request.prompt:
+            future = self._start(request)
+            self._shared[key] = known = (request.prompt, future)
+            future.add_done_callback(lambda done: self._unshare(key, done))
+        # Shielded: one sibling that is cancelled must not take the others' prompt with it.
+        return await asyncio.shield(known[1])
+
+    async def matcher(self, request: Request) -> Matcher | None:
+        """The grammar's matcher, if one is asked for. Raises BadGrammar."""
+        grammar = request.sampling.grammar
+        if grammar is None:
+            return None
+        self._raise_if_closed()
+        work = asyncio.get_running_loop().run_in_executor(self._pool, self._grammars.matcher, grammar)
+        try:
+            return await asyncio.wait_for(work, _GRAMMAR_S)
+        except TimeoutError:
+            raise BadGrammar(f"the grammar was not compiled within {_GRAMMAR_S:g} s; make it simpler", param="response_format") from None
+
+    def close(self) -> None:
+        """Take nothing new; what is in work ends by itself."""
+        self._closed = True
+        self._pool.shutdown(wait=False)
+
+    def _raise_if_closed(self) -> None:
+        if self._closed:
+            raise Draining("the engine is shutting down; try another replica")
+
+    def _start(self, request: Request) -> asyncio.Future[tuple[int, ...]]:
+        self._raise_if_closed()
+        return asyncio.get_running_loop().run_in_executor(self._pool, self._encode, request)
+
+    def _unshare(self, key: tuple[str, str, str], done: asyncio.Future[tuple[int, ...]]) -> None:
+        known = self._shared.get(key)
+        if known is not None and known[1] is done:
+            del self._shared[key]
+        if not done.cancelled():
+            done.exception()  # looked at, so that asyncio does not report it as lost
+
+    def _encode(self, request: Request) -> tuple[int, ...]:
+        began = time.perf_counter()
+        ids = self._ids(request)
+        if not ids:
+            raise BadRequest("the prompt is empty: give at least one token", param="prompt")
+        self._observe(time.perf_counter() - began)
+        return ids
+
+    def _ids(self, request: Request) -> tuple[int, ...]:
+        prompt = request.prompt
+        if isinstance(prompt, TokenPrompt):
+            size = self._bounds.vocab_size
+            if prompt.ids and not (min(prompt.ids) >= 0 and max(prompt.ids) < size):
+                bad = next(i for i in prompt.ids if not 0 <= i < size)
+                raise BadRequest(f"the prompt has token {bad}, but ids go from 0 to {size - 1}", param="prompt")
+            return prompt.ids
+        if isinstance(prompt, TextPrompt):
+            least = self._codec.n_at_least(prompt.text)
+            if least > self._bounds.max_tokens:
+                raise PromptTooLong(
+                    f"the prompt is too long: at least {least} tokens, and the context has room for {self._bounds.max_tokens}", param="prompt"
+                )
+            return tuple(self._codec.encode(prompt.text, prompt.add_special_tokens))
+        if self._render is None:
+            raise BadRequest("this model has no chat template: use /v1/completions or a text prompt", param="messages")
+        return tuple(self._render(prompt, f"{len(request.tenant)}:{request.tenant}{request.cache_salt}"))

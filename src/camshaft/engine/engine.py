@@ -1,0 +1,127 @@
+"""Engine: an EngineLoop on a thread of its own, and the inbox through which others reach it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from camshaft.engine.job import Job
+from camshaft.engine.loop import EngineLoop, Parts
+from camshaft.errors import Draining, EngineFault
+from camshaft.types import Failed, Health
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_LONGEST_SLEEP_S = 60.0
+
+
+class Engine:
+    """Starts its thread at once. Every method may be called from any thread, and none of them waits for a step but `ask` and `close`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._loop = EngineLoop(parts)
+        self.limits = self._loop.scheduler.limits
+        self.pool = self._loop.kv.pool
+        self.metrics = self._loop.report.metrics
+        self._inbox: deque[Callable[[], object]] = deque()
+        self._news = threading.Condition()
+        self._closing = False
+        self._dead = False
+        self._thread = threading.Thread(target=self._run, name="camshaft-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Events go to the job's sink from now on; exactly one of them is terminal."""
+        if not self._tell(lambda: self._loop.submit(job)):
+            error = EngineFault("the engine has stopped") if self._dead else Draining("the engine is shutting down; try another replica")
+            job.sink.put(Failed(error.info()))
+            job.sink.send()
+
+    def abort(self, job: Job) -> None:
+        """Free what the job holds within one step. Idempotent."""
+        self._tell(lambda: self._loop.abort(job))
+
+    def ask(self, question: Callable[[EngineLoop], T], timeout_s: float = 30.0) -> T:
+        """Run `question` between two steps on the engine thread, and wait for its answer."""
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            if answer.set_running_or_notify_cancel():
+                answer.set_result(question(self._loop))
+
+        if not self._tell(run):
+            raise Draining("the engine has stopped")
+        return answer.result(timeout_s)
+
+    def check(self) -> None:
+        """Prove the books, between two steps. Raises AssertionError."""
+        error = self.ask(_check)
+        if error is not None:
+            raise error
+
+    def health(self) -> Health:
+        scheduler = self._loop.scheduler
+        alive = not (self._dead or self._closing)
+        detail = "stopped after a fault" if self._dead else "shutting down" if self._closing else ""
+        return Health(alive, len(scheduler.running), len(scheduler.waiting), detail)
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """End what still runs with Draining, stop the thread, close the runner. Idempotent."""
+        with self._news:
+            self._closing = True
+            self._news.notify()
+        self._thread.join(timeout_s)
+
+    # ---------------------------------------------------------------------------------------------------- engine thread
+
+    def _tell(self, message: Callable[[], object]) -> bool:
+        with self._news:
+            if self._closing or self._dead:
+                return False
+            self._inbox.append(message)
+            self._news.notify()
+        return True
+
+    def _run(self) -> None:
+        clean = False
+        try:
+            while not self._closing:
+                self._drain()
+                if not self._loop.turn():
+                    self._sleep()
+            clean = True
+        finally:
+            # Also on the way out of a bug of ours: nobody may be left waiting.
+            with self._news:
+                self._dead = not clean
+                self._closing = True
+            self._drain()
+            self._loop.abort_all(Draining("the engine is shutting down; try another replica") if clean else EngineFault("the engine has stopped"))
+            self._loop.hand_over()
+            self._parts.runner.close()
+
+    def _drain(self) -> None:
+        while self._inbox:
+            self._inbox.popleft()()
+
+    def _sleep(self) -> None:
+        """Until something comes in or a timer is due."""
+        wake_at = self._loop.wake_at()
+        timeout_s = _LONGEST_SLEEP_S if wake_at is None else min(_LONGEST_SLEEP_S, max(0.001, wake_at - self._parts.clock.now()))
+        with self._news:
+            if not self._inbox and not self._closing:
+                self._news.wait(timeout_s)
+
+
+def _check(loop: EngineLoop) -> AssertionError | None:
+    try:
+        loop.scheduler.check()
+    except AssertionError as error:
+        return error
+    return None

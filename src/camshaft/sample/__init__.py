@@ -1,0 +1,1 @@
+"""Sampling parameters, their rules, and grammars. The arithmetic is the runner's."""

@@ -1,0 +1,61 @@
+"""Pace: what steps have cost, and what follows for the next one."""
+
+from __future__ import annotations
+
+import math
+
+TARGET_STEP_S = 0.25  # longest step wanted while somebody's stream waits for it; half of the pause that a reader notices
+LEAST_CHUNK = 16  # tokens; below it a prompt would hardly move
+_KEEP = 0.7  # share of the old estimate in the new one
+_MEMORY_S = 15.0  # how far back the drain rate looks
+
+
+class Pace:
+    """Running estimates of step times and of the rate at which prompts are worked off."""
+
+    def __init__(self) -> None:
+        self._decode_s = 0.0  # a step without prompt tokens
+        self._prefill_s = 0.0  # one prompt token beyond that
+        self._drained = 0.0  # prompt tokens that left the line, older ones counting less
+        self._drained_at: float | None = None
+        self._watched_s = 0.0
+
+    def observe(self, n_prefill: int, n_decode: int, step_s: float) -> None:
+        """A step of `n_prefill` prompt tokens and `n_decode` single tokens took `step_s`."""
+        if not n_prefill:
+            self._decode_s = _blend(self._decode_s, step_s)
+            return
+        own = step_s - (self._decode_s if n_decode else 0.0)
+        # A step is never free, whatever the clock says: a cap that only grows would end in one long step.
+        self._prefill_s = _blend(self._prefill_s, max(own, 0.1 * step_s) / n_prefill)
+
+    def chunk_cap(self) -> int:
+        """Prompt tokens that may be computed beside running decodes. Changes when tokens are computed, never which."""
+        if self._prefill_s <= 0:
+            return 4 * LEAST_CHUNK  # nothing measured yet
+        return max(LEAST_CHUNK, int((TARGET_STEP_S - self._decode_s) / self._prefill_s))
+
+    def step_s(self, n_prefill: int) -> float:
+        """How long a step with that many prompt tokens is expected to take."""
+        return self._decode_s + n_prefill * self._prefill_s
+
+    def drained(self, n_tokens: int, now: float) -> None:
+        """That many prompt tokens have left the line by admission."""
+        gap = 0.0 if self._drained_at is None else now - self._drained_at
+        self._drained_at = now
+        self._watched_s += gap
+        self._drained = self._drained * math.exp(-gap / _MEMORY_S) + n_tokens
+
+    def retry_after_s(self, n_tokens: int, now: float) -> float:
+        """When a line of that many tokens will have been worked off at the present rate, between 1 and 600 s."""
+        rate = 0.0
+        if self._drained_at is not None:
+            gap = now - self._drained_at
+            rate = self._drained * math.exp(-gap / _MEMORY_S) / min(_MEMORY_S, max(1.0, self._watched_s + gap))
+        elif self._prefill_s > 0:
+            rate = 1.0 / self._prefill_s
+        return min(600.0, max(1.0, n_tokens / rate)) if rate > 0 else 1.0
+
+
+def _blend(old: float, new: float) -> float:
+    return new if old == 0.0 else _KEEP * old + (1 - _KEEP) * new
