@@ -1,0 +1,3 @@
+#include "../simd/tiles256.h"
+// The width comes first.
+#include "../simd/linear_f.inl"

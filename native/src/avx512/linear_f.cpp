@@ -1,0 +1,3 @@
+#include "../simd/tiles512.h"
+// The width comes first.
+#include "../simd/linear_f.inl"

@@ -1,0 +1,96 @@
+// Matrix products in float32, over V16: a lane is an output row, and each output is one chain of fma over the inputs in order.
+//
+// A chain waits four cycles for each fma, so speed needs eight or more of them at once: R tiles of rows x M tokens. One token takes four tiles
+// together; many tokens take one tile, decoded once for kBatch of them, in register blocks of kAccumulators tokens.
+#pragma once
+#include "../kernels_decl.h"
+#include "panels.inl"
+
+namespace camshaft::CAMSHAFT_ISA {
+namespace {
+
+constexpr int kBlock = kAccumulators < 12 ? kAccumulators : 12;  // tokens in registers
+constexpr int kBatch = 4 * kBlock;                               // tokens for which a tile is decoded once
+
+using Sums = float[kBatch][kRowTile];
+
+// Adds one group: sums[r][t0 + m] += panel r times x of token t0 + m.
+template <int R, int M> void add_block(const Panel* const* panels, const float* x, int64_t stride, Sums* sums, int t0) {
+  V16 acc[R][M];
+  for (int r = 0; r < R; r++)
+    for (int m = 0; m < M; m++) acc[r][m] = load(sums[r][t0 + m]);
+#pragma GCC unroll 4
+  for (int k = 0; k < kGroup; k++) {
+    V16 w[R];
+    for (int r = 0; r < R; r++) w[r] = load((*panels[r])[k]);
+    for (int m = 0; m < M; m++) {
+      const V16 input = set1(x[m * stride + k]);
+      for (int r = 0; r < R; r++) acc[r][m] = fma(w[r], input, acc[r][m]);
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int m = 0; m < M; m++) store(sums[r][t0 + m], acc[r][m]);
+}
+
+using AddBlock = void (*)(const Panel* const*, const float*, int64_t, Sums*, int);
+
+// add_block<R, m> for a run-time m of 1..M.
+template <int R, int M> AddBlock block_of(int m) {
+  if constexpr (M == 1) return add_block<R, 1>;
+  else return m == M ? add_block<R, M> : block_of<R, M - 1>(m);
+}
+
+void finish(const LinearArgs& a, int t, int tile, const float* sums) {
+  const int row = tile * kRowTile, n = a.w.rows - row < kRowTile ? a.w.rows - row : kRowTile;
+  float* y = a.y[t] + row;
+  V16 v = load(sums);
+  if (a.bias) v = add(v, n == kRowTile ? load(a.bias + row) : load_n(a.bias + row, n));
+  if (a.accumulate) v = add(n == kRowTile ? load(y) : load_n(y, n), v);
+  n == kRowTile ? store(y, v) : store_n(y, v, n);
+}
+
+// Tokens [t_begin, t_end), at most kBatch, of R tiles from `tile` on.
+template <int R, class Tile> void batch(const LinearArgs& a, int tile, int t_begin, int t_end) {
+  constexpr int kMost = R == 1 ? kBlock : R == 2 ? 2 : 1;
+  alignas(64) Panel scratch[R];
+  alignas(64) Sums sums[R];
+  const int tokens = t_end - t_begin;
+  for (int r = 0; r < R; r++)
+    for (int t = 0; t < tokens; t++) store(sums[r][t], zero());
+  for (int g = 0; g < a.w.groups(); g++) {
+    const Panel* panels[R];
+    for (int r = 0; r < R; r++) panels[r] = &panel_of(tile_row<Tile>(a.w, tile + r)[g], scratch[r]);
+    for (int t = 0; t < tokens; t += kMost) {
+      const int m = tokens - t < kMost ? tokens - t : kMost;
+      block_of<R, kMost>(m)(panels, a.x[t_begin + t] + g * kGroup, a.x.stride, sums, t);
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int t = 0; t < tokens; t++) finish(a, t_begin + t, tile + r, sums[r][t]);
+}
+
+template <int R, class Tile> void batches(const LinearArgs& a, int tile) {
+  for (int t = 0; t < a.tokens; t += kBatch) batch<R, Tile>(a, tile, t, t + kBatch < a.tokens ? t + kBatch : a.tokens);
+}
+
+template <class Tile> void linear_f(const LinearArgs& a, int tile_begin, int tile_end) {
+  int tile = tile_begin;
+  if (a.tokens == 1)
+    for (; tile + 4 <= tile_end; tile += 4) batches<4, Tile>(a, tile);
+  if (a.tokens <= 2)
+    for (; tile + 2 <= tile_end; tile += 2) batches<2, Tile>(a, tile);
+  for (; tile < tile_end; tile++) batches<1, Tile>(a, tile);
+}
+
+}  // namespace
+
+void linear_f_q4(const LinearArgs& a, int tile_begin, int tile_end) { linear_f<TileQ4>(a, tile_begin, tile_end); }
+void linear_f_q4s(const LinearArgs& a, int tile_begin, int tile_end) { linear_f<TileQ4s>(a, tile_begin, tile_end); }
+void linear_f_q5(const LinearArgs& a, int tile_begin, int tile_end) { linear_f<TileQ5>(a, tile_begin, tile_end); }
+void linear_f_q8(const LinearArgs& a, int tile_begin, int tile_end) { linear_f<TileQ8>(a, tile_begin, tile_end); }
+void linear_f_q8h(const LinearArgs& a, int tile_begin, int tile_end) { linear_f<TileQ8h>(a, tile_begin, tile_end); }
+void linear_f_bf16(const LinearArgs& a, int tile_begin, int tile_end) { linear_f<TileBf16>(a, tile_begin, tile_end); }
+void linear_f_f16(const LinearArgs& a, int tile_begin, int tile_end) { linear_f<TileF16>(a, tile_begin, tile_end); }
+void linear_f_f32(const LinearArgs& a, int tile_begin, int tile_end) { linear_f<TileF32>(a, tile_begin, tile_end); }
+
+}  // namespace camshaft::CAMSHAFT_ISA
