@@ -1,0 +1,102 @@
+"""Prefill, decode and batch speed of one engine, beside the machine's limits measured in the same run."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from msgspec import Struct
+
+from camshaft import _native
+from camshaft.bench.machine import Machine, fingerprint
+from camshaft.config import EngineConfig
+from camshaft.engine.llm import LLM
+from camshaft.types import SamplingParams, TokenPrompt
+
+
+class Prefill(Struct, frozen=True):
+    tokens: int
+    tok_s: float
+    share_of_peak: float  # linear-layer operations over the whole wall time, over the int8 dot peak
+
+
+class Decode(Struct, frozen=True):
+    tok_s: float
+    share_of_bandwidth: float  # tensor bytes as they are in the file, over the DRAM read bandwidth
+
+
+class Batch(Struct, frozen=True):
+    n: int
+    prompt: int
+    gen: int
+    gen_tok_s: float  # generated tokens over the whole time, prefill included
+
+
+class Roofline(Struct, frozen=True):
+    dram_gb_s: float
+    int8_gop_s: float
+
+
+class EngineReport(Struct, frozen=True):
+    model: str
+    machine: Machine
+    prefill: Prefill
+    decode: Decode
+    batch: tuple[Batch, ...]
+    roofline: Roofline
+
+
+def roofline(threads: int, isa: str) -> Roofline:
+    """The best of 10 read sweeps over at least 1 GiB, and a dot loop in registers, by all threads."""
+    dram, int8 = _native.roofline(threads, isa, 1.0)
+    return Roofline(dram_gb_s=round(dram, 2), int8_gop_s=round(int8, 1))
+
+
+def measure(path: str, config: EngineConfig, *, batches: Sequence[tuple[int, int, int]], rounds: int = 3, prefill_tokens: int = 512) -> EngineReport:
+    """Medians over `rounds` of each figure. Prompts are random ids with a fixed seed; nothing is shared between them."""
+    largest = max((n for n, _, _ in batches), default=1)
+    settings = replace(config, prefix_caching=False, max_num_seqs=max(config.max_num_seqs, largest))
+    machine = fingerprint()
+    with LLM(path, config=settings) as llm:
+        ask = _asker(llm, random.Random(0))
+        ask(1, 32, 4)  # first touch of pages and caches
+        prefill_s = _median(rounds, lambda: ask(1, prefill_tokens, 1))
+        decode_s = _median(rounds, lambda: ask(1, 16, 129) - ask(1, 16, 1))
+        batch_s = [(case, _median(rounds, lambda case=case: ask(*case))) for case in batches]  # type: ignore[misc]
+        limits = roofline(settings.threads or _native.usable_cores(), machine.isa)
+        decode_tok_s = 128 / decode_s
+        return EngineReport(
+            model=llm.model.name,
+            machine=machine,
+            prefill=Prefill(
+                tokens=prefill_tokens,
+                tok_s=round(prefill_tokens / prefill_s, 1),
+                share_of_peak=round(2e-9 * llm.model.linear_weights * prefill_tokens / prefill_s / limits.int8_gop_s, 3),
+            ),
+            decode=Decode(
+                tok_s=round(decode_tok_s, 1), share_of_bandwidth=round(1e-9 * llm.model.tensor_bytes * decode_tok_s / limits.dram_gb_s, 3)
+            ),
+            batch=tuple(Batch(n=n, prompt=p, gen=g, gen_tok_s=round(n * g / seconds, 1)) for (n, p, g), seconds in batch_s),
+            roofline=limits,
+        )
+
+
+def _asker(llm: LLM, dice: random.Random) -> Callable[[int, int, int], float]:
+    vocab = llm.model.vocab_size
+
+    def ask(n: int, prompt: int, gen: int) -> float:
+        """Seconds for n requests of `prompt` random tokens that each generate exactly `gen`."""
+        prompts = [TokenPrompt(tuple(dice.randrange(3, vocab) for _ in range(prompt))) for _ in range(n)]
+        params = SamplingParams(temperature=0, max_tokens=gen, ignore_eos=True)
+        started = time.perf_counter()
+        llm.generate(prompts, params)
+        return time.perf_counter() - started
+
+    return ask
+
+
+def _median(rounds: int, run: Callable[[], float]) -> float:
+    return statistics.median(run() for _ in range(rounds))

@@ -1,0 +1,1 @@
+"""The command line: parse, assemble, talk to people. The only package that prints."""

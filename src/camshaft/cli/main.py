@@ -1,0 +1,62 @@
+"""`camshaft`: find the command, run it, turn every failure into one line that says what to do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from camshaft.cli import bench, chat, models, run, serve, terminal, tokenize
+from camshaft.errors import CamshaftError
+
+COMMANDS = (models.PULL, models.LIST, models.INSPECT, run.COMMAND, chat.COMMAND, tokenize.COMMAND, serve.COMMAND, bench.COMMAND)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole tree of commands; also what the flag reference is generated from."""
+    parser = argparse.ArgumentParser(
+        prog="camshaft",
+        description="Serves large language models on the machine you have.",
+        epilog='Start here:  camshaft run "What is the capital of France?"',
+    )
+    parser.add_argument("--version", action="version", version=terminal.version())
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        sub = commands.add_parser(
+            command.name,
+            help=command.help,
+            description=command.help[0].upper() + command.help[1:] + ".",
+            epilog="examples:\n" + "\n".join(f"  {e}" for e in command.examples),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        command.arguments(sub)
+        sub.set_defaults(handler=command.handler)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point. Exit status: 0 done, 1 a failure that was explained, 2 wrong usage, 130 interrupted."""
+    args = build_parser().parse_args(argv)
+    try:
+        return int(args.handler(args))
+    except KeyboardInterrupt:
+        terminal.note("interrupted")
+        return 130
+    except CamshaftError as error:
+        terminal.fail(error.message)
+        return 1
+    except BrokenPipeError:
+        # The reader (head, less) left; point stdout elsewhere so that the interpreter's own flush stays quiet.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("CAMSHAFT_DEBUG"):
+            raise
+        terminal.fail(f"unexpected {type(error).__name__}: {error} (set CAMSHAFT_DEBUG=1 for the traceback; this is a bug worth reporting)")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
