@@ -37,6 +37,8 @@ struct KvBf16 {
   static V16 natural(V16 v) { return CAMSHAFT_ISA::natural(v); }
 };
 
+template <class T> constexpr int kLineVectors = kAlign / (kLanes * sizeof(T));  // vectors in a cache line
+
 struct Range {
   int begin, end;
   bool empty() const { return begin >= end; }
@@ -71,10 +73,13 @@ struct Tile {
   alignas(64) float keep[kMaxTile], take[kMaxTile];            // factors of this merge
 };
 
-// The sub-blocks of one span: K [head_dim][16], V [16][head_dim]. Only those that the tile sees have pointers.
+// The sub-blocks of one span: K [head_dim][16], V [16][head_dim]. Only those that the tile sees have pointers. `ahead` is K of the next
+// span's sub-blocks, or of this one's where that has none. While the scores read K, V is fetched, and while V is read, K ahead: the blocks
+// are scattered over memory, and the hardware's own prefetching ends at each page.
 template <class T> struct SpanView {
   const T* k[kSubBlocks];
   const T* v[kSubBlocks];
+  const T* ahead[kSubBlocks];
 };
 
 template <class T> SpanView<T> view_span(const KvLayer& kv, const int32_t* table, int kv_head, int base, Range seen) {
@@ -86,18 +91,19 @@ template <class T> SpanView<T> view_span(const KvLayer& kv, const int32_t* table
     const ptrdiff_t at = head + static_cast<ptrdiff_t>(pos % kv.block_size) * kv.head_dim;
     view.k[b] = reinterpret_cast<const T*>(kv.k + block) + at;
     view.v[b] = reinterpret_cast<const T*>(kv.v + block) + at;
+    view.ahead[b] = view.k[b];
   }
   return view;
 }
 
 // s[r][b * 16 + lane] = (q_r . k) * scale for N queries and B sub-blocks.
-template <class Kv, int N, int B> void score(const float* q, const typename Kv::T* const* k, int dim, float scale, float* s) {
+template <class Kv, int N, int B> void score(const float* q, const typename Kv::T* const* k, const typename Kv::T* const* v, int dim, float scale, float* s) {
   V16 sum[N][B];
   for (int r = 0; r < N; r++)
     for (int b = 0; b < B; b++) sum[r][b] = zero();
   for (int d = 0; d < dim; d++, q += N) {
     V16 kd[B];
-    for (int b = 0; b < B; b++) kd[b] = Kv::load(k[b] + d * kSubBlock);
+    for (int b = 0; b < B; b++) kd[b] = Kv::load(k[b] + d * kSubBlock), __builtin_prefetch(v[b] + d * kSubBlock);
     for (int r = 0; r < N; r++) {
       const V16 qd = set1(q[r]);
       for (int b = 0; b < B; b++) sum[r][b] = fma(qd, kd[b], sum[r][b]);
@@ -113,8 +119,8 @@ template <int N> constexpr int kWide = kAccumulators / N >= 4 ? 4 : kAccumulator
 template <class Kv, int N> void score_span(const Micro& micro, const SpanView<typename Kv::T>& span, Range seen, int dim, float scale, float* s) {
   const int end = ceil_div(seen.end, kSubBlock);
   int b = seen.begin / kSubBlock;
-  for (; b + kWide<N> <= end; b += kWide<N>) score<Kv, N, kWide<N>>(micro.q, span.k + b, dim, scale, s + b * kSubBlock);
-  for (; b < end; b++) score<Kv, N, 1>(micro.q, span.k + b, dim, scale, s + b * kSubBlock);
+  for (; b + kWide<N> <= end; b += kWide<N>) score<Kv, N, kWide<N>>(micro.q, span.k + b, span.v + b, dim, scale, s + b * kSubBlock);
+  for (; b < end; b++) score<Kv, N, 1>(micro.q, span.k + b, span.v + b, dim, scale, s + b * kSubBlock);
 }
 
 // Scores to probabilities in place, over sub-blocks [first, end) of one query's row, of which it sees `seen`. Returns m and l.
@@ -160,8 +166,9 @@ template <class Kv, int N, int C, bool kTail> void mix(const Tile& tile, int fir
     for (int c = 0; c < C; c++) sum[r][c] = zero();
   for (int b = seen.begin / kSubBlock; b * kSubBlock < seen.end; b++) {
     const Range in = clip(seen, b * kSubBlock, kSubBlock);
-    const typename Kv::T* v = span.v[b] + d0 + in.begin * dim;
-    for (int j = b * kSubBlock + in.begin; j < b * kSubBlock + in.end; j++, v += dim) {
+    const typename Kv::T *v = span.v[b] + d0 + in.begin * dim, *ahead = span.ahead[b] + d0 + in.begin * dim;
+    for (int j = b * kSubBlock + in.begin; j < b * kSubBlock + in.end; j++, v += dim, ahead += dim) {
+      for (int c = 0; c < C; c += kLineVectors<typename Kv::T>) __builtin_prefetch(ahead + c * kLanes);
       V16 vd[C];
       for (int c = 0; c < C; c++) vd[c] = kTail ? Kv::load_n(v, lanes) : Kv::load(v + c * kLanes);
       for (int r = 0; r < N; r++) {
@@ -264,8 +271,15 @@ template <class Kv> void attend(const Queries& queries, int n, float* scratch) {
   for (int begin = 0; begin < n;) {
     const int count = n - begin <= kMaxTile ? n - begin : kTile;
     open_tile(tile, queries, begin, count, tile.o + kMaxTile * tile.dim_lanes);
-    for (int base = tile.sees.begin / kSpan * kSpan; base < tile.sees.end; base += kSpan)
-      attend_span<Kv>(queries.a, tile, view_span<typename Kv::T>(kv, queries.row.table, queries.kv_head, base, clip(tile.sees, base, kSpan)), base);
+    const auto view = [&](int base) { return view_span<typename Kv::T>(kv, queries.row.table, queries.kv_head, base, clip(tile.sees, base, kSpan)); };
+    int base = tile.sees.begin / kSpan * kSpan;
+    for (auto span = view(base); base < tile.sees.end; base += kSpan) {
+      const auto next = view(base + kSpan);
+      for (int b = 0; b < kSubBlocks; b++)
+        if (next.k[b]) span.ahead[b] = next.k[b];
+      attend_span<Kv>(queries.a, tile, span, base);
+      span = next;
+    }
     close_tile<Kv>(tile, queries, begin);
     begin += count;
   }
