@@ -6,34 +6,29 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import AsyncIterator
-from typing import NamedTuple
 
 import msgspec
 
-from camshaft.engine.codec import Codec
-from camshaft.engine.encode import Bounds, PromptEncoder, Render
+from camshaft.config import EngineConfig
+from camshaft.engine.codec import Speech
+from camshaft.engine.encode import Bounds, PromptEncoder
 from camshaft.engine.engine import Engine
 from camshaft.engine.job import Job
 from camshaft.engine.loop import Parts
 from camshaft.engine.mailbox import Mailbox, Post
+from camshaft.engine.model import Model
 from camshaft.engine.output import FlushRules, Output
-from camshaft.errors import BadRequest, CamshaftError
+from camshaft.errors import BadRequest, CamshaftError, ConfigError
+from camshaft.observe.metrics import EngineMetrics
 from camshaft.sample import params
 from camshaft.sched.sequence import Sequence
-from camshaft.types import Event, Failed, Finished, Health, Request
-
-
-class Speech(NamedTuple):
-    """How a model's ids become text and back."""
-
-    codec: Codec
-    render: Render | None = None  # None: the model has no chat template
+from camshaft.types import Event, Failed, Finished, Health, Request, SamplingParams
 
 
 class AsyncEngine:
     """Implements types.Upstream. Encodes off the event loop, hands over to the engine thread, streams what comes back."""
 
-    def __init__(self, parts: Parts, speech: Speech) -> None:
+    def __init__(self, parts: Parts, speech: Speech, model: Model | None = None) -> None:
         self._engine = Engine(parts)
         self._clock = parts.clock
         self._codec = speech.codec
@@ -42,8 +37,30 @@ class AsyncEngine:
         metrics = self._engine.metrics
         bounds = Bounds(self._vocab_size, self._engine.limits.max_model_len)
         self._encoder = PromptEncoder(speech.codec, bounds, speech.render, lambda seconds: metrics.stage("encode", seconds))
+        self._model = model
         self._keys = itertools.count(1)
         self._posts: dict[asyncio.AbstractEventLoop, Post] = {}
+
+    @classmethod
+    def from_model(cls, name: str = "", config: EngineConfig | None = None, metrics: EngineMetrics | None = None) -> AsyncEngine:
+        """Load a model by catalogue name, `hf://` address or path, fetched if need be. Blocks for seconds: call it before serving."""
+        # Imported here, because an engine over another runner needs no native runtime.
+        from camshaft.engine.load import load
+
+        loaded = load(name, config or EngineConfig(), metrics)
+        return cls(loaded.parts, loaded.speech, loaded.model)
+
+    @property
+    def model(self) -> Model:
+        """What was loaded. Only of an engine made by `from_model`."""
+        if self._model is None:
+            raise ConfigError("this engine was not loaded from a model file")
+        return self._model
+
+    @property
+    def defaults(self) -> SamplingParams:
+        """How to sample where a caller does not say."""
+        return SamplingParams() if self._model is None else self._model.defaults
 
     @property
     def engine(self) -> Engine:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from camshaft.types import ChatPrompt
 
 
 class TextStream(Protocol):
@@ -33,3 +35,13 @@ class Codec(Protocol):
     def n_at_least(self, text: str) -> int: ...
 
     def detokenizer(self, prompt_ids: Sequence[int] = (), *, skip_special_tokens: bool = True) -> TextStream: ...
+
+
+Render = Callable[[ChatPrompt, str], Sequence[int]]  # a chat, and the salt under which its parts may be remembered -> ids
+
+
+class Speech(NamedTuple):
+    """How a model's ids become text and back."""
+
+    codec: Codec
+    render: Render | None = None  # None: the model has no chat template

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from camshaft.engine.codec import Codec
+from camshaft.engine.codec import Codec, Render
 from camshaft.errors import BadGrammar, BadRequest, Draining, PromptTooLong
 from camshaft.sample.grammar import GrammarCompiler, Matcher
-from camshaft.types import ChatPrompt, Prompt, Request, TextPrompt, TokenPrompt
+from camshaft.types import Prompt, Request, TextPrompt, TokenPrompt
 
 _THREADS = 2
 _GRAMMAR_S = 10.0  # longest wait for a grammar
-
-Render = Callable[[ChatPrompt, str], Sequence[int]]  # a chat and the salt under which its parts may be remembered -> ids
 
 
 class Bounds(NamedTuple):
@@ -103,9 +101,8 @@ class PromptEncoder:
         if isinstance(prompt, TextPrompt):
             least = self._codec.n_at_least(prompt.text)
             if least > self._bounds.max_tokens:
-                raise PromptTooLong(
-                    f"the prompt is too long: at least {least} tokens, and the context has room for {self._bounds.max_tokens}", param="prompt"
-                )
+                room = f"at least {least} tokens, and the context has room for {self._bounds.max_tokens}"
+                raise PromptTooLong(f"the prompt is too long: {room}; shorten it", param="prompt")
             return tuple(self._codec.encode(prompt.text, prompt.add_special_tokens))
         if self._render is None:
             raise BadRequest("this model has no chat template: use /v1/completions or a text prompt", param="messages")

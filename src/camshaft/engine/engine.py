@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from camshaft.engine.job import Job
 from camshaft.engine.loop import EngineLoop, Parts
-from camshaft.errors import Draining, EngineFault
+from camshaft.errors import CamshaftError, Draining, EngineFault
 from camshaft.types import Failed, Health
 
 log = logging.getLogger(__name__)
@@ -39,8 +39,7 @@ class Engine:
     def submit(self, job: Job) -> None:
         """Events go to the job's sink from now on; exactly one of them is terminal."""
         if not self._tell(lambda: self._loop.submit(job)):
-            error = EngineFault("the engine has stopped") if self._dead else Draining("the engine is shutting down; try another replica")
-            job.sink.put(Failed(error.info()))
+            job.sink.put(Failed(self._last_word().info()))
             job.sink.send()
 
     def abort(self, job: Job) -> None:
@@ -78,6 +77,11 @@ class Engine:
             self._news.notify()
         self._thread.join(timeout_s)
 
+    def _last_word(self) -> CamshaftError:
+        if self._dead:
+            return EngineFault("the engine has stopped after a fault; restart the server")
+        return Draining("the engine is shutting down; try another replica")
+
     # ---------------------------------------------------------------------------------------------------- engine thread
 
     def _tell(self, message: Callable[[], object]) -> bool:
@@ -102,7 +106,7 @@ class Engine:
                 self._dead = not clean
                 self._closing = True
             self._drain()
-            self._loop.abort_all(Draining("the engine is shutting down; try another replica") if clean else EngineFault("the engine has stopped"))
+            self._loop.abort_all(self._last_word())
             self._loop.hand_over()
             self._parts.runner.close()
 

@@ -80,8 +80,7 @@ class EngineLoop:
             self._put(job, Failed(error.info()))
             return
         self.jobs[job.seq.key] = job
-        if job.matcher is not None and job.request.resume is not None:
-            self._catch_up(job)
+        self._catch_up(job)
 
     def abort(self, job: Job) -> None:
         """The client left: free everything at once. Idempotent, at any point, also for a job that was never taken or is over."""
@@ -162,7 +161,8 @@ class EngineLoop:
             result = self.runner.step(planned.plan, masks)
         except Exception as error:
             self.flights.record(began, planned.plan, waiting=waiting, available=available, step_s=None)
-            log.exception("a step failed; its %d requests end with an error; the last steps were:\n%s", len(planned.seqs), "\n".join(self.flights.lines()))
+            history = "\n".join(self.flights.lines())
+            log.exception("a step failed; its %d requests end with an error; the last steps were:\n%s", len(planned.seqs), history)
             fault = EngineFault(f"the engine failed while computing this answer ({type(error).__name__}); the request may be tried again")
             for seq in planned.seqs:
                 self._fail(self.jobs[seq.key], fault)
@@ -265,11 +265,12 @@ class EngineLoop:
 
     def _catch_up(self, job: Job) -> None:
         """Run the grammar over what was generated elsewhere."""
-        resume = job.request.resume
-        assert resume is not None and job.matcher is not None
+        resume, matcher = job.request.resume, job.matcher
+        if resume is None or matcher is None:
+            return
         try:
             for id in resume.ids:
-                job.matcher.push(id)
+                matcher.push(id)
         except CamshaftError:
             self._fail(job, BadGrammar("the resumed tokens do not match the grammar", param="resume"))
 

@@ -34,7 +34,8 @@ class Report:
         self.metrics.preempted(len(seqs))
         pool = self._scheduler.kv.pool
         for seq in seqs:
-            log.info("preempted request=%s tokens=%d times=%d kv_in_use=%d/%d", seq.request.id, seq.n_known, seq.n_preempted, pool.n_in_use, pool.n_usable)
+            times, full = seq.n_preempted, f"{pool.n_in_use}/{pool.n_usable}"
+            log.info("preempted request=%s tokens=%d times=%d blocks_in_use=%s", seq.request.id, seq.n_known, times, full)
 
     def token(self, job: Job, now: float) -> None:
         """A token of this job was sampled."""

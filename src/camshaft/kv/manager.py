@@ -332,4 +332,5 @@ class KVManager:
             assert not node.is_idle, "a node that nothing needs"
             assert node.pins == pins.get(id(node), 0), "pins"
             for child in node.children.values():
-                assert child.parent is node and child.depth == node.depth + 1
+                assert child.parent is node
+                assert child.depth == node.depth + 1

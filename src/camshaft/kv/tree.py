@@ -1,7 +1,7 @@
 """Tree: which prefix a cached block holds.
 
-A chain per prefix: a full block is found by (parent, its token ids), from a root per (tenant, salt). The parent is the node itself, not
-its digest, and a lookup by hash ends in a comparison of all ids, so two prefixes are one only if every token agrees; no collision can mix them.
+A chain per prefix: a full block is found by (parent, its token ids), from a root per (tenant, salt). The parent is the node itself, not its
+digest, and a lookup by hash ends in a comparison of all ids. So two prefixes are one only if every token agrees: no collision mixes them.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class Tree:
     def forget(self, block: Block) -> None:
         """A cached block was evicted: its KV is no longer to be found."""
         node = block.node
-        assert node is not None and node.blocks[block.group] is block
+        assert node is not None
+        assert node.blocks[block.group] is block
         node.blocks[block.group] = None
         block.node = None
         block.uses = 0

@@ -14,9 +14,7 @@ from camshaft.types import Grammar
 MAX_SOURCE_BYTES = 256_000
 MAX_DEPTH = 64  # brackets within brackets; deeper ones cost stack in every parser on the way
 _MAX_CACHED = 64
-
-# A model that may write blanks wherever JSON allows them sometimes writes nothing else until its tokens run out.
-_JSON_OPTIONS: llguidance.JsonCompileOptions = {"whitespace_flexible": False, "whitespace_pattern": r"[\x20\x0A\x0D\x09]{0,8}"}
+_NAMES = {"json_object": "JSON grammar", "json_schema": "JSON schema", "regex": "regular expression", "lark": "Lark grammar"}
 
 
 class Vocabulary(Protocol):
@@ -133,11 +131,15 @@ def _source(grammar: Grammar) -> str:
     if grammar.kind == "lark":
         return str(llguidance.LLMatcher.grammar_from_lark(grammar.source))
     schema = '{"type": "object"}' if grammar.kind == "json_object" else grammar.source
-    return str(llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=_JSON_OPTIONS))
+    # A model that may write blanks wherever JSON allows them sometimes writes nothing else until its tokens run out.
+    blanks = r"[\x20\x0A\x0D\x09]{0,8}"
+    return str(
+        llguidance.LLMatcher.grammar_from_json_schema(schema, overrides={"whitespace_flexible": False, "whitespace_pattern": blanks})
+    )
 
 
 def _name(grammar: Grammar) -> str:
-    return {"json_object": "JSON grammar", "json_schema": "JSON schema", "regex": "regular expression", "lark": "Lark grammar"}[grammar.kind]
+    return _NAMES[grammar.kind]
 
 
 def _depth(source: str) -> int:

@@ -62,5 +62,5 @@ def make_policy(name: str, age_s: float) -> Policy:
 
 
 def least_valuable(running: list[Sequence]) -> Sequence:
-    """The one to preempt: worst rank, then the youngest. Never the oldest of the best rank while another runs, so somebody always gets on."""
+    """The one to preempt: worst rank, then the youngest. While another runs it is never the oldest of the best rank: somebody gets on."""
     return max(running, key=lambda s: (s.rank, s.key))

@@ -1,7 +1,7 @@
 """Scheduler: admit, plan, accept.
 
-Running sequences first, so that decode never stalls behind a long prompt; the rest of the token budget goes to prompts. Nothing waits for
-ever: a place in line ages, a blocked head closes the door behind it, a queue has an end, and the oldest of the best rank is never preempted.
+Running sequences first, so that decode never stalls behind a long prompt; the rest of the token budget goes to prompts. Nothing waits
+for ever: a place in line ages, a blocked head closes the door behind it, and the oldest of the best rank is never preempted.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Scheduler:
             raise PromptTooLong(f"the prompt is too long: {room}; shorten it or raise --max-model-len", param="prompt")
         if n + n_new > limits.max_alone:
             room = f"{n} tokens need {self.kv.blocks_for(n + n_new)} blocks of the KV cache, which has {self.kv.pool.n_usable}"
-            raise PromptTooLong(f"the prompt is too long: {room} ({limits.max_alone} tokens); shorten it or raise --kv-memory", param="prompt")
+            room += f" ({limits.max_alone} tokens)"
+            raise PromptTooLong(f"the prompt is too long: {room}; shorten it or raise --kv-memory", param="prompt")
 
     def _check_room(self, seq: Sequence, now: float) -> None:
         n_places = self._config.max_queued_requests + self.limits.max_seqs - len(self.running)
@@ -118,7 +119,7 @@ class Scheduler:
         leader_key = self._leader_key(seq)
         if self._leaders.get(leader_key) is seq:
             del self._leaders[leader_key]
-        self._timers.sweep(self.live)
+        self._timers.sweep(self.live, len(self.live))
         return True
 
     def expire(self, now: float) -> list[tuple[Sequence, CamshaftError]]:
@@ -132,7 +133,8 @@ class Scheduler:
             limit_s = self._config.default_deadline_s
             deadline_s = limit_s if seq.request.deadline_s is None else min(limit_s, seq.request.deadline_s)
             if waited_s >= deadline_s:
-                error: CamshaftError = DeadlineExceeded(f"the deadline of {deadline_s:g} s passed after {seq.n_output} tokens; allow more time or ask for less")
+                done = f"the deadline of {deadline_s:g} s passed after {seq.n_output} tokens"
+                error: CamshaftError = DeadlineExceeded(f"{done}; allow more time or ask for less")
             elif seq.started_at is None and waited_s >= self._config.queue_timeout_s:
                 retry_s = self.pace.retry_after_s(self.waiting.n_tokens, now)
                 error = Overloaded(f"overloaded: waited {waited_s:.0f} s in line; try again in {retry_s:.0f} s", retry_after_s=retry_s)

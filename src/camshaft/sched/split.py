@@ -10,8 +10,8 @@ OLDEST_SHARE = 8  # the oldest prompt is sure of one part in so many
 def split(budget: int, todo: Seq[int], ranks: Seq[int]) -> list[int]:
     """Tokens for each prompt; `todo[i]` are left of prompt i, and prompts are in order of arrival.
 
-    Best rank first, then the shortest rest: it leaves soonest and holds nobody up for long. The oldest prompt gets its share whatever else is
-    there, so that a long one ends in bounded time; with an equal division everybody would end as late as the last.
+    Best rank first, then the shortest rest: it leaves soonest and holds nobody up for long. The oldest prompt gets its share
+    whatever else is there, so that a long one ends in bounded time. With equal parts everybody would end as late as the last.
     """
     given = [0] * len(todo)
     if not todo or budget <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Container
 
 
 class Timers:
@@ -27,8 +28,8 @@ class Timers:
     def next_at(self) -> float | None:
         return self._heap[0][0] if self._heap else None
 
-    def sweep(self, live: dict[int, object]) -> None:
+    def sweep(self, live: Container[int], n_live: int) -> None:
         """Drop entries of keys that are not live, once they are the majority."""
-        if len(self._heap) > 4 * len(live) + 64:
+        if len(self._heap) > 4 * n_live + 64:
             self._heap = [entry for entry in self._heap if entry[1] in live]
             heapq.heapify(self._heap)
