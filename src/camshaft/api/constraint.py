@@ -35,11 +35,11 @@ def checked_schema(raw: Raw, config: ServerConfig, param: str) -> Any:
     try:
         schema = msgspec.json.decode(raw)
     except RecursionError:
-        raise BadGrammar(f"{param} is nested deeper than {config.max_schema_depth} levels; flatten it", param=param) from None
+        raise _too_deep(param, config) from None
     if not isinstance(schema, dict):
         raise BadGrammar(f"{param} must be a JSON schema, which is an object", param=param)
     if _deeper_than(schema, config.max_schema_depth):
-        raise BadGrammar(f"{param} is nested deeper than {config.max_schema_depth} levels; flatten it", param=param)
+        raise _too_deep(param, config)
     return schema
 
 
@@ -77,7 +77,9 @@ def _structured_json(raw: Raw, config: ServerConfig) -> Grammar:
     inner = msgspec.json.decode(raw, type=str)
     try:
         return _schema_grammar(msgspec.json.decode(inner, type=Raw), config, param)
-    except (msgspec.DecodeError, RecursionError):
+    except RecursionError:
+        raise _too_deep(param, config) from None
+    except msgspec.DecodeError:
         raise BadGrammar(f"{param} is neither a JSON schema nor a string that holds one", param=param) from None
 
 
@@ -91,6 +93,10 @@ def _choice(choices: list[str]) -> Grammar:
     if not 1 <= len(choices) <= MAX_CHOICES or not all(choices):
         raise BadGrammar(f"{param} takes 1 to {MAX_CHOICES} strings that are not empty", param=param)
     return Grammar("regex", _bounded("|".join(f"({re.escape(c)})" for c in choices), MAX_SOURCE_BYTES, param))
+
+
+def _too_deep(param: str, config: ServerConfig) -> BadGrammar:
+    return BadGrammar(f"{param} is nested deeper than {config.max_schema_depth} levels; flatten it", param=param)
 
 
 def _bounded(source: str, limit: int, param: str) -> str:

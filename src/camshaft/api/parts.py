@@ -42,17 +42,19 @@ def new_id(prefix: str) -> str:
 def requests_for(prompts: Sequence[Prompt], params: SamplingParams, origin: Origin, fields: ServingFields) -> list[Request]:
     """n requests per prompt, a prompt's choices next to each other. The order is that of the answer's `index`.
 
-    Choices of one prompt share a seed and differ in `choice`, which is part of the random key.
+    Choices of one prompt share a seed and differ in `choice`, which is part of the random key. A seed that nobody gave is drawn
+    here, for each prompt anew, so that equal prompts of one call do not get equal answers.
     """
     made: list[Request] = []
     for number, prompt in enumerate(prompts):
+        seeded = params if params.seed is not None else msgspec.structs.replace(params, seed=secrets.randbits(63))
         for choice in range(params.n):
             index = number * params.n + choice
             made.append(
                 Request(
                     id=origin.id if len(prompts) * params.n == 1 else f"{origin.id}-{index}",
                     prompt=prompt,
-                    sampling=params,
+                    sampling=seeded,
                     model=origin.model,
                     choice=choice,
                     siblings=f"{origin.id}-p{number}" if params.n > 1 else "",

@@ -5,7 +5,6 @@ Ranges of single fields are in the schema; here is what needs the model, the con
 
 from __future__ import annotations
 
-import secrets
 from typing import TypeVar
 
 from camshaft.api.constraint import grammar_of
@@ -40,7 +39,7 @@ def sampling_params(fields: SamplingFields, model: ServedModel, config: ServerCo
         presence_penalty=_or(fields.presence_penalty, d.presence_penalty),
         frequency_penalty=_or(fields.frequency_penalty, d.frequency_penalty),
         logit_bias=_logit_bias(fields.logit_bias, model, config) if fields.logit_bias else d.logit_bias,
-        seed=fields.seed if fields.seed is not None else secrets.randbits(63),
+        seed=_or(fields.seed, d.seed),
         n=n,
         min_tokens=_or(fields.min_tokens, d.min_tokens),
         stop=_stops(fields.stop, config) if fields.stop else d.stop,
