@@ -7,6 +7,7 @@ the rules that add a blank or BOS in front: who may write what, and where a text
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -165,13 +166,14 @@ def _core(spec: dict[str, Any], added: dict[str, tuple[int, bool]]) -> tokenizer
         reserved -= {model.get("unk_token")}
         model = model | {"vocab": {token: i for token, i in model["vocab"].items() if token not in reserved}}
     bare = spec | {"model": model, "added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
-    try:
-        return tokenizers.Tokenizer.from_str(json.dumps(bare))
-    except Exception as error:
-        # The library raises Exception itself for a bad file. Anything narrower is not about the file.
-        if type(error) is not Exception:
-            raise
-        raise ModelError(f"tokenizer.json is damaged or too new: {error}") from None
+    # The library raises Exception itself for a bad file, which no handler could catch without catching everything.
+    # A future hands the error over as a value.
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(tokenizers.Tokenizer.from_str, json.dumps(bare))
+    error = outcome.exception()
+    if error is not None:
+        raise ModelError(f"tokenizer.json is damaged or too new: {str(error)[:300]}")
+    return outcome.result()
 
 
 def _halves(merge: Any) -> tuple[str, ...]:
