@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 from starlette.applications import Starlette
 
-from camshaft.api.answer import Piece, Reader
 from camshaft.api.app import create_app
 from camshaft.api.served import ChatFormat, ServedModel
 from camshaft.config import ServerConfig
 from camshaft.observe.metrics import Metrics
+from camshaft.tokenizer.pieces import Piece, Reader
 from camshaft.types import (
     ChatPrompt,
     Delta,
@@ -76,8 +76,11 @@ class PlainChat:
     def reader_for(self, prompt: ChatPrompt, forced: str | None) -> Callable[[], Reader] | None:
         return TagReader if prompt.tools or prompt.template_kwargs.get("enable_thinking") else None
 
-    def tool_grammar(self, tools: tuple[dict[str, Any], ...], forced: str, *, single: bool) -> Grammar:
+    def tool_grammar(self, tools: Sequence[Mapping[str, Any]], forced: str, *, single: bool) -> Grammar:
         return Grammar("regex", f"call:{forced or 'any'}:{single}:{len(tools)}")
+
+    def free_grammar(self, tools: Sequence[Mapping[str, Any]]) -> Grammar | None:
+        return Grammar("regex", f"free:{len(tools)}")
 
 
 class TagReader:

@@ -1,40 +1,15 @@
-"""What an answer is made of: content, reasoning and tool calls, told apart while the text streams."""
+"""An answer's pieces as OpenAI shows them: a message when it is whole, deltas while it streams."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal
 
 from msgspec import UNSET
 
 from camshaft.schema.chat import AnswerFunction, AnswerMessage, AnswerToolCall, Delta, FinishReason, FunctionDelta, ToolCallDelta
-
-
-class Piece(NamedTuple):
-    """A stretch of output. A `call` opens tool call number `number`, with the function's name as text; `arguments` add to it."""
-
-    kind: Literal["content", "reasoning", "call", "arguments"]
-    text: str
-    number: int = 0
-
-
-class Reader(Protocol):
-    """Splits one choice's text as it comes. Holds back what may turn out to be a mark; `end` gives up what is still held."""
-
-    def feed(self, text: str) -> Sequence[Piece]: ...
-
-    def end(self) -> Sequence[Piece]: ...
-
-
-class PlainReader:
-    """All of it is content."""
-
-    def feed(self, text: str) -> Sequence[Piece]:
-        return (Piece("content", text),) if text else ()
-
-    def end(self) -> Sequence[Piece]:
-        return ()
+from camshaft.tokenizer.pieces import Piece
 
 
 class Collected:

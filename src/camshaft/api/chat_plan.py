@@ -10,17 +10,17 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Raw
 
-from camshaft.api.answer import PlainReader, Reader
 from camshaft.api.constraint import checked_schema
 from camshaft.api.parts import Origin, new_id, requests_for
 from camshaft.api.sampling import check_lengths, check_top_logprobs, sampling_params
-from camshaft.api.served import ServedModel
+from camshaft.api.served import ChatFormat, ServedModel
 from camshaft.config import ServerConfig, suggest
 from camshaft.errors import BadRequest
 from camshaft.schema.chat import ChatRequest
 from camshaft.schema.fields import is_absent
 from camshaft.schema.messages import AssistantMessage, Message, NamedToolChoice, Tool, template_message, text_of
-from camshaft.types import ChatPrompt, Request, SamplingParams
+from camshaft.tokenizer.pieces import ContentReader, Reader
+from camshaft.types import ChatPrompt, Grammar, Request, SamplingParams
 
 MAX_TOOLS = 128
 MAX_MESSAGES = 10_000
@@ -64,9 +64,8 @@ def chat_plan(fields: ChatRequest, model: ServedModel, config: ServerConfig, ten
     tools = plain_tools(fields.tools or (), config)
     active = () if fields.tool_choice == "none" else tools
     forced = _forced(fields, tools, params)
-    if forced is not None:
-        grammar = model.chat.tool_grammar(active, forced, single=fields.parallel_tool_calls is False)
-        params = msgspec.structs.replace(params, grammar=grammar)
+    if (grammar := _call_grammar(fields, model.chat, active, forced)) is not None:
+        params = msgspec.structs.replace(params, grammar=params.grammar or grammar)
     prompt = chat_prompt(fields, active)
     id = new_id("chatcmpl-")
     return ChatPlan(
@@ -78,7 +77,7 @@ def chat_plan(fields: ChatRequest, model: ServedModel, config: ServerConfig, ten
         include_usage=wants_usage(fields),
         with_logprobs=bool(fields.logprobs),
         with_reasoning=fields.include_reasoning is not False,
-        new_reader=model.chat.reader_for(prompt, forced) or PlainReader,
+        new_reader=model.chat.reader_for(prompt, forced) or ContentReader,
     )
 
 
@@ -162,6 +161,14 @@ def _forced(fields: ChatRequest, tools: tuple[dict[str, Any], ...], params: Samp
             f"tool_choice names {choice.function.name!r}, which is not in tools{suggest(choice.function.name, names)}", param="tool_choice"
         )
     return choice.function.name
+
+
+def _call_grammar(fields: ChatRequest, chat: ChatFormat, tools: tuple[dict[str, Any], ...], forced: str | None) -> Grammar | None:
+    """What holds tool calls to their form: always where a call is asked for, and where a tool says `strict`."""
+    if forced is not None:
+        return chat.tool_grammar(tools, forced, single=fields.parallel_tool_calls is False)
+    strict = tools and any(tool.function.strict for tool in fields.tools or ())
+    return chat.free_grammar(tools) if strict else None
 
 
 def _template_kwargs(fields: ChatFields) -> dict[str, Any]:

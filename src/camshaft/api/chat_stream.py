@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from camshaft.api.answer import Piece, PlainReader, delta_of, finish_reason
+from camshaft.api.answer import delta_of, finish_reason
 from camshaft.api.chat_plan import ChatPlan
 from camshaft.api.sse import TextEvents, struct_event
 from camshaft.api.tokens import chat_logprobs
 from camshaft.schema.chat import ChatChunk, ChatLogprobs, ChunkChoice, Delta, FinishReason
 from camshaft.schema.fields import Usage
+from camshaft.tokenizer.pieces import ContentReader, Piece
 from camshaft.types import Delta as Output
 from camshaft.types import Event, Finished
 
@@ -57,7 +58,7 @@ class _Choice:
         self.has_calls = False
         reader = plan.new_reader()
         # Plain content without log-probabilities is the common case; its chunks differ in one string.
-        self._reader = None if isinstance(reader, PlainReader) else reader
+        self._reader = None if isinstance(reader, ContentReader) else reader
         self._plain = (
             None if plan.with_logprobs else TextEvents(_chunk(plan, (ChunkChoice(index=index, delta=Delta(content=_MARKER)),)), _MARKER)
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from camshaft.api.answer import Reader
+from camshaft.tokenizer.pieces import Reader
 from camshaft.types import ChatPrompt, Grammar, SamplingParams, Upstream
 
 
@@ -29,7 +29,7 @@ class Codec(Protocol):
 
 
 class ChatFormat(Protocol):
-    """How this model writes conversations: its template, its tool calls, its reasoning."""
+    """How this model writes conversations: its template, its tool calls, its reasoning. `tokenizer.dialogue.Dialogue` is one."""
 
     def encode(self, prompt: ChatPrompt) -> list[int]:
         """The ids that the engine computes for this conversation."""
@@ -39,8 +39,12 @@ class ChatFormat(Protocol):
         """Makes a reader for each choice's text; None where all of it is content. `forced` as for `tool_grammar`, None for free."""
         ...
 
-    def tool_grammar(self, tools: tuple[dict[str, Any], ...], forced: str, *, single: bool) -> Grammar:
+    def tool_grammar(self, tools: Sequence[Mapping[str, Any]], forced: str, *, single: bool) -> Grammar:
         """Constrains an answer to calls of the tool named `forced`, or of any where it is ""; to one call where `single`."""
+        ...
+
+    def free_grammar(self, tools: Sequence[Mapping[str, Any]]) -> Grammar | None:
+        """Leaves the model free to call or not, but holds a call to its tool's schema; None where the format cannot tell."""
         ...
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from api_doubles import CHAT_PATH, HI, TEXT_PATH, Scripted, app_over, client_of, say
 
+from api_doubles import CHAT_PATH, HI, TEXT_PATH, Scripted, app_over, client_of, say
 from camshaft.config import ServerConfig
 from camshaft.errors import BadGrammar, BadRequest, CamshaftError, EngineFault, Overloaded, PromptTooLong, Unavailable
 from camshaft.types import Failed
@@ -167,7 +167,8 @@ async def test_a_wrong_completion_field_is_a_400_that_names_it(fields: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("field", "near"), [("temperture", "temperature"), ("max_token", "max_tokens"), ("top-p", "top_p"), ("message", "messages"), ("zzzz", None)]
+    ("field", "near"),
+    [("temperture", "temperature"), ("max_token", "max_tokens"), ("top-p", "top_p"), ("message", "messages"), ("zzzz", None)],
 )
 async def test_an_unknown_field_is_named_with_the_nearest_known_one(field: str, near: str | None) -> None:
     error = await refused(CHAT_PATH, HI | {field: 1})
@@ -178,7 +179,9 @@ async def test_an_unknown_field_is_named_with_the_nearest_known_one(field: str, 
         assert repr(near) in error["message"]
 
 
-@pytest.mark.parametrize("field", ["functions", "function_call", "audio", "web_search_options", "guided_json", "prompt_logprobs", "chat_template"])
+@pytest.mark.parametrize(
+    "field", ["functions", "function_call", "audio", "web_search_options", "guided_json", "prompt_logprobs", "chat_template"]
+)
 async def test_a_field_that_others_serve_says_what_to_do_instead(field: str) -> None:
     error = await refused(CHAT_PATH, HI | {field: {}})
     assert error["param"] == field

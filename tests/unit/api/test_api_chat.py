@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from api_doubles import CHAT_PATH, HI, Scripted, app_over, chunks_of, client_of, say, scored, served
 
+from api_doubles import CHAT_PATH, HI, Scripted, app_over, chunks_of, client_of, say, scored, served
 from camshaft.api.app import create_app
 from camshaft.config import ServerConfig
 from camshaft.observe.metrics import Metrics
@@ -36,7 +36,12 @@ async def test_an_answer_has_openais_shape_and_says_who_computed_it() -> None:
     assert answer["choices"] == [
         {"index": 0, "message": {"role": "assistant", "content": "Hello world", "refusal": None}, "logprobs": None, "finish_reason": "stop"}
     ]
-    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 11, "total_tokens": 16, "prompt_tokens_details": {"cached_tokens": 0}}
+    assert answer["usage"] == {
+        "prompt_tokens": 5,
+        "completion_tokens": 11,
+        "total_tokens": 16,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
 
 
 async def test_a_stream_begins_with_the_role_and_ends_with_an_empty_delta_and_the_reason() -> None:
@@ -150,7 +155,10 @@ async def test_logprobs_have_bytes_for_tokens_that_are_half_a_character() -> Non
 async def test_logprobs_of_held_back_text_arrive_once_each() -> None:
     events = [Started(1, 0, 0.0), Delta("", (1,), (scored(b"a"),)), Delta("ab", (2,), (scored(b"b"),)), Finished("stop", Usage(1, 0, 2))]
     chunks = await stream(Scripted(lambda _: events), logprobs=True)
-    got = [(c["choices"][0]["delta"].get("content"), [t["token"] for t in (c["choices"][0]["logprobs"] or {"content": []})["content"]]) for c in chunks]
+    got = [
+        (c["choices"][0]["delta"].get("content"), [t["token"] for t in (c["choices"][0]["logprobs"] or {"content": []})["content"]])
+        for c in chunks
+    ]
     assert got == [("", []), ("", ["a"]), ("ab", ["b"]), (None, [])]
 
 
@@ -222,7 +230,15 @@ async def test_messages_become_what_a_template_reads() -> None:
         {"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
         {"role": "user", "content": "hi", "name": "ann"},
         # As the official client dumps an answer of ours.
-        {"role": "assistant", "content": None, "refusal": None, "annotations": [], "audio": None, "function_call": None, "tool_calls": [call]},
+        {
+            "role": "assistant",
+            "content": None,
+            "refusal": None,
+            "annotations": [],
+            "audio": None,
+            "function_call": None,
+            "tool_calls": [call],
+        },
         {"role": "tool", "content": "42", "tool_call_id": "c1"},
     ]
     await ask(upstream, messages=messages)
@@ -274,7 +290,11 @@ async def test_harmless_fields_of_common_clients_are_accepted() -> None:
     ("fields", "kind", "source"),
     [
         ({"response_format": {"type": "json_object"}}, "json_object", ""),
-        ({"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}}, "json_schema", '{"type":"object"}'),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}},
+            "json_schema",
+            '{"type":"object"}',
+        ),
         ({"structured_outputs": {"regex": "[ab]+"}}, "regex", "[ab]+"),
         ({"structured_outputs": {"grammar": "start: /a/"}}, "lark", "start: /a/"),
         ({"structured_outputs": {"json": {"type": "string"}}}, "json_schema", '{"type":"string"}'),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from api_doubles import BOS, TEXT_PATH, ByteTokenizer, Script, Scripted, app_over, chunks_of, client_of, say, scored
 
+from api_doubles import BOS, TEXT_PATH, ByteTokenizer, Script, Scripted, app_over, chunks_of, client_of, say, scored
 from camshaft.types import Delta, Finished, Request, Scored, Started, TextPrompt, TokenLogprob, TokenPrompt, Usage
 
 
