@@ -41,8 +41,8 @@ def metadata(*entries: bytes, more: bytes = bytes(64)) -> bytes:
 @pytest.mark.parametrize("alignment", [32, 64, 4096])
 def test_values_and_tensors_come_back(version: int, alignment: int, tmp_path: Path) -> None:
     values = {
-        "general.alignment": alignment, "int": 7, "negative": -7, "large": 1 << 40, "real": 0.5, "yes": True, "no": False, "text": "Zürich ▁x",
-        "strings": ["", "a", "ä" * 1000], "numbers": np.array([1, -2, 3], np.int16), "reals": np.array([0.5, 1.5]),
+        "general.alignment": alignment, "int": 7, "negative": -7, "large": 1 << 40, "real": 0.5, "yes": True, "no": False,
+        "text": "Zürich ▁x", "strings": ["", "a", "ä" * 1000], "numbers": np.array([1, -2, 3], np.int16), "reals": np.array([0.5, 1.5]),
     }  # fmt: skip
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     y = np.arange(5, dtype=np.float16)
