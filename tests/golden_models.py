@@ -51,6 +51,9 @@ def as_gguf(model: ModelFile, out: Path, weights: str = "F32") -> ModelFile:
             paired = np.empty_like(values)
             paired[half_split_order(n_heads, spec.head_dim, spec.rope.dim)] = values
             values = paired
+        if part == "q_norm" and spec.attn_scale is not None:
+            # The format has no key for an unusual attention scale; Q's norm can carry it.
+            values = values * np.float32(spec.attn_scale * spec.head_dim**0.5)
         packs = values.ndim == 2 and weights != "F32" and values.shape[1] % 32 == 0
         tensors[gguf_name(name)] = {"Q8_0": q8_0, "Q4_1": q4_1}[weights](values) if packs else values
     if spec.rope.scaling == "llama3":

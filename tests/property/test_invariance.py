@@ -35,6 +35,7 @@ MODELS = {
 }
 BLOCK = 16
 N_SLOTS = 4
+CHUNKS = (100, 0, 1, 1, 2, 7, 16, 31)  # the largest first: hypothesis shrinks towards it, and so towards schedules that end
 
 
 def _sequences() -> list[list[int]]:
@@ -83,7 +84,7 @@ def test_logits_are_the_same_bits_whatever_the_schedule(setting: Settings, model
         pytest.skip(f"instruction set {isa} is not on this machine")
     at = setting(model, isa)
 
-    @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.data())
     def check(data: st.DataObject) -> None:
         runner = data.draw(st.sampled_from(at.runners), "runner")
@@ -119,7 +120,7 @@ def run_schedule(runner: CpuRunner, data: st.DataObject) -> list[NDArray[np.floa
         work = []
         budget = runner.capacity().max_tokens
         for driven in data.draw(st.permutations(all_driven), "order of rows"):
-            n = min(data.draw(st.sampled_from([0, 1, 1, 2, 7, 16, 31, 100]), "chunk"), driven.n_left, budget)
+            n = min(data.draw(st.sampled_from(CHUNKS), "chunk"), driven.n_left, budget)
             if n:
                 work.append((driven, n))
                 budget -= n
