@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,18 +119,35 @@ def run_alone(runner: CpuRunner, ids: Sequence[int], chunk: int) -> NDArray[np.f
     return driven.logits
 
 
-def greedy(runner: CpuRunner, prompt: Sequence[int], n: int) -> list[int]:
-    """The `n` likeliest ids one after the other, as the program itself samples them."""
+class Ask(NamedTuple):
+    """What to generate from: as `Runner.open` takes it."""
+
+    prompt: Sequence[int]
+    params: SamplingParams = SamplingParams(temperature=0.0, seed=0)
+    choice: int = 0
+    output: Sequence[int] = ()
+
+
+def generate(runner: CpuRunner, asks: Sequence[Ask], n: int) -> list[list[int]]:
+    """The next `n` ids of each, all in one batch, as the program samples them. Ask i is in slot i."""
     blocks = Blocks(runner.capacity())
     size = runner.capacity().block_size
-    runner.open(0, SamplingParams(temperature=0.0, seed=0), 0, prompt, ())
-    out: list[int] = []
-    new, start, n_blocks = tuple(prompt), 0, 0
-    while len(out) < n:
-        more = -(-(start + len(new)) // size) - n_blocks
-        patches = tuple(TablePatch(g, n_blocks, tuple(blocks.take(more))) for g in range(len(runner.capacity().groups)) if more)
-        (row,) = runner.step(StepPlan((Row(0, start, new, 1, patches),)), {}).rows
-        start, n_blocks, new = start + len(new), n_blocks + more, row.ids
-        out += row.ids
-    runner.release(0)
+    for slot, ask in enumerate(asks):
+        runner.open(slot, ask.params, ask.choice, ask.prompt, ask.output)
+    new = [(*ask.prompt, *ask.output) for ask in asks]
+    start, n_blocks = [0] * len(asks), [0] * len(asks)
+    out: list[list[int]] = [[] for _ in asks]
+    for _ in range(n):
+        rows = []
+        for slot, ids in enumerate(new):
+            more = -(-(start[slot] + len(ids)) // size) - n_blocks[slot]
+            patches = [TablePatch(g, n_blocks[slot], tuple(blocks.take(more))) for g in range(len(runner.capacity().groups)) if more]
+            rows.append(Row(slot, start[slot], ids, 1, tuple(patches)))
+            start[slot] += len(ids)
+            n_blocks[slot] += more
+        for slot, result in enumerate(runner.step(StepPlan(tuple(rows)), {}).rows):
+            new[slot] = result.ids
+            out[slot] += result.ids
+    for slot in range(len(asks)):
+        runner.release(slot)
     return out

@@ -11,7 +11,7 @@ from camshaft import _native
 from camshaft.config import EngineConfig
 from camshaft.formats.open import open_model
 from camshaft.runners.cpu import CpuRunner
-from drive import greedy
+from drive import Ask, generate
 from shared_data import shared_data_or_skip
 
 BOS = 1
@@ -30,7 +30,7 @@ def test_float32_reproduces_the_published_greedy_text(tmp_path: Path, isa: str) 
         pytest.skip(f"instruction set {isa} is not on this machine")
     model = open_model(stories260k.convert(folder, tmp_path / "stories260K.gguf"))
     runner = CpuRunner(model, EngineConfig(compute="f32", kv_dtype="f32", kv_memory="16M"), isa=isa)
-    ids = greedy(runner, [BOS], N_TOKENS)
+    (ids,) = generate(runner, [Ask([BOS])], N_TOKENS)
     assert model.vocab is not None
     text = "".join(piece(model.vocab.tokens[id]) for id in ids).lstrip(" ")
     want = published_text(folder / "README-upstream.md")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,7 +17,7 @@ from camshaft.formats.open import open_model
 from camshaft.runners.cpu import CpuRunner
 from camshaft.runners.weights import Weights
 from camshaft.types import BlockCopy, Row, Runner, SamplingParams, StepPlan, TablePatch
-from drive import Blocks, Driven, greedy, run_alone, step
+from drive import Ask, Blocks, Driven, generate, run_alone, step
 from gguf_writer import VOCAB_SIZE, Tiny, gguf_bytes, tiny_metadata, tiny_model, tiny_tensors
 
 CONFIG = EngineConfig(block_size=16, kv_memory="1M", threads=1, max_num_seqs=4, max_num_batched_tokens=64)
@@ -97,7 +98,7 @@ def test_a_tensor_of_another_shape_than_the_network_needs_is_named(model: ModelF
 
 def test_a_sampled_id_is_the_likeliest_of_the_rows_own_logits(runner: CpuRunner) -> None:
     logits = run_alone(runner, PROMPT, 64)
-    assert greedy(runner, PROMPT, 1) == [int(logits[-1].argmax())]
+    assert generate(runner, [Ask(PROMPT)], 1) == [[int(logits[-1].argmax())]]
 
 
 def test_log_probabilities_come_from_the_raw_distribution(runner: CpuRunner) -> None:
@@ -174,7 +175,7 @@ def test_a_row_whose_logits_are_not_finite_fails_alone(tmp_path: Path) -> None:
 
 
 def test_an_inconsistent_plan_is_refused_and_the_runner_goes_on(runner: CpuRunner) -> None:
-    want = greedy(runner, PROMPT, 3)
+    want = generate(runner, [Ask(PROMPT)], 3)
     runner.open(0, GREEDY, 0, PROMPT, ())
     for row in (
         Row(0, 0, tuple(PROMPT), 1),  # no blocks
@@ -186,4 +187,32 @@ def test_an_inconsistent_plan_is_refused_and_the_runner_goes_on(runner: CpuRunne
         with pytest.raises(ValueError, match=r"\w"):
             runner.step(StepPlan((row,)), {})
     runner.release(0)
-    assert greedy(runner, PROMPT, 3) == want
+    assert generate(runner, [Ask(PROMPT)], 3) == want
+
+
+SEEDED = SamplingParams(temperature=0.9, top_p=0.95, top_k=50, repetition_penalty=1.1, presence_penalty=0.3, seed=7)
+
+
+def test_a_seeded_request_draws_the_same_beside_any_batch_mate(runner: CpuRunner) -> None:
+    mates = [Ask(PROMPT[:9], SamplingParams(seed=1)), Ask(PROMPT[3:], msgspec.structs.replace(SEEDED, logit_bias=((9, 100.0),)))]
+    (alone,) = generate(runner, [Ask(PROMPT, SEEDED)], 20)
+    assert generate(runner, [*mates, Ask(PROMPT, SEEDED)], 20)[2] == alone
+    assert generate(runner, [Ask(PROMPT, msgspec.structs.replace(SEEDED, logprobs=3)), *mates], 20)[0] == alone
+
+
+def test_choices_of_one_seed_differ(runner: CpuRunner) -> None:
+    drawn = generate(runner, [Ask(PROMPT, SEEDED, choice) for choice in range(3)], 20)
+    assert len({tuple(ids) for ids in drawn}) == 3
+
+
+def test_a_stream_resumed_elsewhere_goes_on_as_it_would_have(runner: CpuRunner, model: ModelFile) -> None:
+    (whole,) = generate(runner, [Ask(PROMPT, SEEDED)], 20)
+    other = CpuRunner(model, replace(CONFIG, threads=2, block_size=32))
+    assert generate(other, [Ask(PROMPT, SEEDED, 0, whole[:8])], 12) == [whole[8:]]
+
+
+def test_one_rows_bias_does_not_touch_its_neighbours(runner: CpuRunner) -> None:
+    biased = SamplingParams(temperature=0.0, seed=0, logit_bias=((77, 100.0),))
+    plain, forced, after = generate(runner, [Ask(PROMPT), Ask(PROMPT, biased), Ask(PROMPT)], 5)
+    assert forced == [77] * 5
+    assert plain == after == generate(runner, [Ask(PROMPT)], 5)[0]
