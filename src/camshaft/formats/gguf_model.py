@@ -11,7 +11,7 @@ from camshaft.errors import ModelError
 from camshaft.formats import dtypes, names
 from camshaft.formats.gguf import GgufFile
 from camshaft.formats.limits import check_spec
-from camshaft.formats.model import About, GenerationDefaults, Layout, ModelFile
+from camshaft.formats.model import About, GenerationDefaults, Layout, ModelFile, shown
 from camshaft.formats.spec import Family, ModelSpec, RopeSpec
 from camshaft.formats.tensors import TensorInfo
 from camshaft.formats.vocab import read_vocab
@@ -33,7 +33,7 @@ def open_gguf(path: Path) -> ModelFile:
     placed = names.place(spec, foreign, file.tensors, ignored=names.GGUF_IGNORED, where=path.name)
     about = About(
         kind=f"GGUF v{file.version}",
-        license=file.text("general.license", "") or None,
+        license=shown(file.text("general.license", "")) or None,
         chat_template=file.text("tokenizer.chat_template", "") or None,
         warnings=_warnings(placed),
     )
@@ -64,7 +64,7 @@ def read_spec(file: GgufFile) -> ModelSpec:
         raise ModelError(f"{where}: values of another size than keys are not supported")
     spec = ModelSpec(
         family=family,
-        name=file.text("general.name", "") or file.path.stem,
+        name=shown(file.text("general.name", "")) or file.path.stem,
         vocab_size=embed.shape[0],
         n_layers=file.integer(f"{arch}.block_count"),
         d_model=d_model,

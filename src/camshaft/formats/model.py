@@ -168,6 +168,11 @@ class ModelFile:
         return half_split_order(n_heads, self.spec.head_dim, self.spec.rope.dim)
 
 
+def shown(text: str) -> str:
+    """A file's word for itself, fit for a terminal: no control characters, no more than a line."""
+    return "".join(c for c in text[:200] if c.isprintable())
+
+
 def half_split_order(n_heads: int, head_dim: int, rope_dim: int) -> NDArray[np.int32]:
     """Rows of a neighbour-paired projection in half-split order: row i of the first half turns with row i of the second.
 

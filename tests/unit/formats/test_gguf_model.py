@@ -38,6 +38,13 @@ def test_description_has_the_sizes_of_the_file(family: str, tmp_path: Path) -> N
     assert model.generation.eos_ids == (0, 2)
 
 
+def test_a_files_name_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    names = {"general.name": "a\x1b[2J\nb" + "c" * 10_000, "general.license": "\x07mit"}
+    model = open_model(changed(tmp_path, Tiny(), names))
+    assert model.spec.name == "a[2Jb" + "c" * 193
+    assert model.license == "mit"
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_tensor_has_a_canonical_name(family: str, tied: bool, tmp_path: Path) -> None:
