@@ -37,9 +37,10 @@ class Vocabulary(Protocol):
 class Matcher:
     """One output's place in its grammar. Used by one thread at a time."""
 
-    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+    def __init__(self, matcher: llguidance.LLMatcher, n_vocab: int) -> None:
         """Raises BadGrammar where not even the first token can be found within the limits."""
         self._matcher = matcher
+        self._n_bytes = -(-n_vocab // 32) * 4
         self.mask: bytes = self._next_mask()  # bits of the tokens that may come next
 
     def push(self, id: int) -> bool:
@@ -48,16 +49,17 @@ class Matcher:
         Raises EngineFault for a token that was not allowed, BadGrammar where the grammar has become too costly to follow.
         """
         if not self._matcher.consume_token(id):
-            raise EngineFault(f"token {id} was sampled although the grammar does not allow it: {self._matcher.get_error()[:200]}")
+            raise EngineFault(f"token {id} was sampled although the grammar does not allow it: {_line(self._matcher.get_error())}")
         if self._matcher.is_stopped():
             return True
         self.mask = self._next_mask()
         return False
 
     def _next_mask(self) -> bytes:
-        mask: bytes = self._matcher.compute_bitmask()
+        # The library's own may be a word longer.
+        mask: bytes = self._matcher.compute_bitmask()[: self._n_bytes]
         if self._matcher.is_error():
-            raise BadGrammar(f"the grammar cannot be followed any further: {self._matcher.get_error()[:200]}", param="response_format")
+            raise BadGrammar(f"the grammar cannot be followed any further: {_line(self._matcher.get_error())}", param="response_format")
         return mask
 
 
@@ -71,7 +73,10 @@ class GrammarCompiler:
         self._lock = threading.Lock()
         self._tokenizer: llguidance.LLTokenizer | None = None
         self._compiled: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()
-        self._limits = llguidance.LLParserLimits(verbose_errors=False)
+        # A fraction of the defaults: with those, one hostile expression costs seconds of the engine thread.
+        self._limits = llguidance.LLParserLimits(
+            initial_lexer_fuel=200_000, step_lexer_fuel=50_000, max_lexer_states=50_000, max_grammar_size=200_000, verbose_errors=False
+        )
 
     def matcher(self, grammar: Grammar) -> Matcher:
         """A fresh matcher. Raises BadGrammar, saying what is wrong with the source."""
@@ -83,40 +88,41 @@ class GrammarCompiler:
             known = self._compiled.get(grammar)
             if known is not None:
                 self._compiled.move_to_end(grammar)
-                return Matcher(known.deep_copy())
+                return Matcher(known.deep_copy(), self._n_vocab)
         fresh = self._compile(grammar)
         with self._lock:
             self._compiled[grammar] = fresh
             while len(self._compiled) > _MAX_CACHED:
                 self._compiled.popitem(last=False)
-        return Matcher(fresh.deep_copy())
+        return Matcher(fresh.deep_copy(), self._n_vocab)
 
     def _compile(self, grammar: Grammar) -> llguidance.LLMatcher:
         try:
             source = _source(grammar)
         except ValueError as error:
-            raise BadGrammar(f"the {_name(grammar)} is not valid: {str(error)[:300]}", param="response_format") from None
+            raise BadGrammar(f"the {_name(grammar)} is not valid: {_line(str(error))}", param="response_format") from None
         matcher = llguidance.LLMatcher(self._ll_tokenizer(), source, log_level=0, limits=self._limits)
         if matcher.is_error():
-            raise BadGrammar(f"the {_name(grammar)} is not valid: {matcher.get_error()[:300]}", param="response_format")
+            raise BadGrammar(f"the {_name(grammar)} is not valid: {_line(matcher.get_error())}", param="response_format")
         return matcher
 
     def _ll_tokenizer(self) -> llguidance.LLTokenizer:
         with self._lock:
             if self._tokenizer is None:
-                wrapper = llguidance.TokenizerWrapper(_Tokens(self._vocabulary))
-                self._tokenizer = llguidance.LLTokenizer(wrapper, n_vocab=self._n_vocab)
+                wrapper = llguidance.TokenizerWrapper(_Tokens(self._vocabulary, self._n_vocab))
+                self._tokenizer = llguidance.LLTokenizer(wrapper)
             return self._tokenizer
 
 
 class _Tokens:
     """A vocabulary in the shape that llguidance asks for."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, n_vocab: int) -> None:
         eos = sorted(vocabulary.eos_ids)
         self.eos_token_id = eos[0] if eos else vocabulary.vocab_size - 1
         self.bos_token_id: int | None = None
-        self.tokens = [vocabulary.token_bytes(i) for i in range(vocabulary.vocab_size)]
+        # The rows that pad the head have no bytes, and what has no bytes is never allowed.
+        self.tokens = [vocabulary.token_bytes(i) if i < vocabulary.vocab_size else b"" for i in range(n_vocab)]
         self.special_token_ids = sorted(vocabulary.special_ids | set(eos))
         self._encode = vocabulary.encode
 
@@ -152,3 +158,8 @@ def _depth(source: str) -> int:
         elif char in "}])":
             depth -= 1
     return deepest
+
+
+def _line(message: str) -> str:
+    """A message of the library on one line."""
+    return " ".join(message.replace("<non-verbose/>", "").split())[:300]
