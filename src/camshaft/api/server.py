@@ -6,10 +6,12 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import FrameType
+from typing import Any, NamedTuple, TypeVar
 
 import uvicorn
+import uvloop
 from starlette.applications import Starlette
 
 from camshaft.api.edge import Edge
@@ -17,24 +19,49 @@ from camshaft.config import ServerConfig
 from camshaft.errors import ConfigError
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 30
 LAST_CONNECTIONS_S = 5  # for connections to close once every call has ended
 
 
-async def serve(app: Starlette, config: ServerConfig, on_listening: Callable[[str], None] | None = None) -> None:
+class Hooks(NamedTuple):
+    """How the rest of the process takes part. `stop` begins the drain as a signal would."""
+
+    on_listening: Callable[[str], None] | None = None
+    stop: asyncio.Event | None = None
+
+
+NO_HOOKS = Hooks()
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """`main` on uvloop's event loop."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+async def serve(app: Starlette, config: ServerConfig, hooks: Hooks = NO_HOOKS) -> None:
     """Serves until SIGTERM or SIGINT, then drains. `on_listening` is told the address once it takes connections.
 
     On the first signal /ready turns 503 and nothing new is taken; what runs may finish for `drain_s`; the rest ends with a
     Draining error of its own. A second signal ends it at once. Raises ConfigError where the address cannot be bound.
     """
     listener = bind(config.host, config.port)
-    server = _Server(app.state.edge, config, app)
+    server = _Server(app, config, hooks)
+    stopper = asyncio.ensure_future(_stopped(server, hooks.stop)) if hooks.stop is not None else None
     try:
-        await server.serve_on(listener, on_listening)
+        await server.serve_on(listener)
     finally:
+        if stopper is not None:
+            stopper.cancel()
         listener.close()
+
+
+async def _stopped(server: _Server, stop: asyncio.Event) -> None:
+    await stop.wait()
+    server.begin_exit("stop")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -63,7 +90,7 @@ def address_of(listener: socket.socket) -> str:
 class _Server(uvicorn.Server):
     """uvicorn, with our drain between the signal and its own shutdown."""
 
-    def __init__(self, edge: Edge, config: ServerConfig, app: Starlette) -> None:
+    def __init__(self, app: Starlette, config: ServerConfig, hooks: Hooks) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -78,15 +105,14 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=LAST_CONNECTIONS_S,
             )
         )
-        self._edge = edge
+        self._edge: Edge = app.state.edge
         self._drain_s = config.drain_s
-        self._on_listening: Callable[[str], None] | None = None
+        self._on_listening = hooks.on_listening
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
 
-    async def serve_on(self, listener: socket.socket, on_listening: Callable[[str], None] | None) -> None:
+    async def serve_on(self, listener: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
-        self._on_listening = on_listening
         await self.serve(sockets=[listener])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -97,14 +123,14 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Not passed to the base class: it would stop listening at once, and raise the signal again at the end.
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self.begin_exit, sig)
+        self._loop.call_soon_threadsafe(self.begin_exit, signal.Signals(sig).name)
 
-    def begin_exit(self, sig: int = signal.SIGTERM) -> None:
+    def begin_exit(self, why: str) -> None:
         """Drain and stop; called again, stop at once."""
         if self._draining is not None:
             self.force_exit = self.should_exit = True
             return
-        log.info("%s: draining %d requests for at most %g s", signal.Signals(sig).name, self._edge.n_inside, self._drain_s)
+        log.info("%s: draining %d requests for at most %g s", why, self._edge.n_inside, self._drain_s)
         self._draining = asyncio.ensure_future(self._drain())
 
     async def _drain(self) -> None:
