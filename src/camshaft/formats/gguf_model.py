@@ -10,6 +10,7 @@ import numpy as np
 from camshaft.errors import ModelError
 from camshaft.formats import dtypes, names
 from camshaft.formats.gguf import GgufFile
+from camshaft.formats.gguf_values import GgufArray
 from camshaft.formats.limits import check_spec
 from camshaft.formats.model import About, GenerationDefaults, Layout, ModelFile, shown
 from camshaft.formats.spec import Family, ModelSpec, RopeSpec
@@ -29,6 +30,9 @@ def open_gguf(path: Path) -> ModelFile:
     file = GgufFile(path)
     _refuse_parts(file)
     spec = read_spec(file)
+    tokens = file.array("tokenizer.ggml.tokens")
+    if tokens is not None and tokens.count > spec.vocab_size:
+        raise ModelError(f"{path.name}: the vocabulary has {tokens.count:,} tokens, but the embedding only {spec.vocab_size:,} rows")
     foreign = {name: names.gguf_name(name) for name in names.expected(spec)}
     placed = names.place(spec, foreign, file.tensors, ignored=names.GGUF_IGNORED, where=path.name)
     about = About(
@@ -91,15 +95,12 @@ def read_spec(file: GgufFile) -> ModelSpec:
 
 
 def _gemma(file: GgufFile, spec: ModelSpec) -> ModelSpec:
-    period = file.integer("gemma3.attention.sliding_window_pattern", _GEMMA_LOCAL_TO_GLOBAL)
-    if period < 1:
-        raise ModelError(f"{file.path.name}: gemma3.attention.sliding_window_pattern is {period}, not 1 or more")
     if spec.window is None:
         raise ModelError(f"{file.path.name}: the metadata lacks 'gemma3.attention.sliding_window'")
     return msgspec.structs.replace(
         spec,
         rope_local=RopeSpec(theta=file.number("gemma3.rope.freq_base_swa", _GEMMA_LOCAL_THETA), dim=spec.rope.dim),
-        windowed=tuple((i + 1) % period != 0 for i in range(spec.n_layers)),
+        windowed=_windowed(file, spec.n_layers),
         post_norms=True,
         act="gelu_tanh",
         embed_scale=spec.d_model**0.5,
@@ -107,6 +108,20 @@ def _gemma(file: GgufFile, spec: ModelSpec) -> ModelSpec:
         logit_softcap=file.number("gemma3.final_logit_softcapping", 0.0) or None,
         attn_softcap=file.number("gemma3.attn_logit_softcapping", 0.0) or None,
     )
+
+
+def _windowed(file: GgufFile, n_layers: int) -> tuple[bool, ...]:
+    """Which layers have the window: every layer but each n-th, or as a list says."""
+    key = "gemma3.attention.sliding_window_pattern"
+    listed = file.metadata.get(key)
+    if isinstance(listed, GgufArray):
+        if listed.count != n_layers:
+            raise ModelError(f"{file.path.name}: {key} lists {listed.count:,} layers of {n_layers}")
+        return tuple(bool(windowed) for windowed in listed.numbers())
+    period = file.integer(key, _GEMMA_LOCAL_TO_GLOBAL)
+    if period < 1:
+        raise ModelError(f"{file.path.name}: {key} is {period}, not 1 or more")
+    return tuple((i + 1) % period != 0 for i in range(n_layers))
 
 
 def _rope(file: GgufFile, arch: str, head_dim: int) -> RopeSpec:
@@ -137,10 +152,9 @@ def _freq_factors(file: GgufFile) -> tuple[float, ...]:
 def _per_layer_integer(file: GgufFile, key: str, default: int | None = None) -> int:
     """A number that some files repeat for every layer. Raises ModelError where layers differ, which is not supported."""
     value = file.metadata.get(key)
-    array = file.array(key) if value is not None and not isinstance(value, bool | int | float | str) else None
-    if array is None:
+    if not isinstance(value, GgufArray):
         return file.integer(key, default)
-    numbers = np.unique(array.numbers())
+    numbers = np.unique(value.numbers())
     if len(numbers) != 1 or not np.issubdtype(numbers.dtype, np.integer):
         raise ModelError(f"{file.path.name}: {key!r} differs between layers, which is not supported")
     return int(numbers[0])

@@ -15,4 +15,6 @@ def open_model(path: Path | str) -> ModelFile:
     path = Path(path)
     if not path.exists():
         raise ModelError(f"{path} does not exist")
+    if path.suffix == ".safetensors":
+        raise ModelError(f"{path.name} holds weights alone; give the folder that it lies in, with its config.json")
     return open_folder(path) if path.is_dir() else open_gguf(path)

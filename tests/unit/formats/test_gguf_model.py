@@ -197,6 +197,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "wrong shape": ({}, {"blk.0.ffn_up.weight": np.zeros((96, 32), np.float32)}, r"'blk.0.ffn_up.weight' has shape \[96, 32\].*\[96, 64\]"),
     "matrix as vector": ({}, {"output_norm.weight": np.zeros((8, 8), np.float32)}, r"'output_norm.weight' has shape \[8, 8\]"),
     "unknown tensor": ({}, {"blk.0.ffn_gate_exps.weight": np.zeros(4, np.float32)}, "'blk.0.ffn_gate_exps.weight' is not part"),
+    "more tokens than rows": ({"tokenizer.ggml.tokens": ["x"] * 265}, {}, "the vocabulary has 265 tokens, but the embedding only 264 rows"),
     "output bias": ({}, {"blk.0.attn_output.bias": np.zeros(64, np.float32)}, "'blk.0.attn_output.bias' is not part"),
     "rotary factors of zero": ({}, {"rope_freqs.weight": np.zeros(8, np.float32)}, "frequency factor is not a positive"),
     "too few rotary factors": ({}, {"rope_freqs.weight": np.ones(4, np.float32)}, "4 rotary frequency factors for 8"),
@@ -208,6 +209,14 @@ def test_a_model_that_cannot_run_is_refused_by_cause(case: str, tmp_path: Path) 
     metadata, tensors, message = REFUSED[case]
     with pytest.raises(ModelError, match=message):
         open_model(changed(tmp_path, Tiny(), metadata, tensors))
+
+
+def test_gemmas_layers_as_a_list(tmp_path: Path) -> None:
+    key = "gemma3.attention.sliding_window_pattern"
+    assert open_model(changed(tmp_path, Tiny("gemma3"), {key: 2})).spec.windowed == (True, False)
+    assert open_model(changed(tmp_path, Tiny("gemma3"), {key: np.array([0, 1], np.uint8)})).spec.windowed == (False, True)
+    with pytest.raises(ModelError, match="lists 3 layers of 2"):
+        open_model(changed(tmp_path, Tiny("gemma3"), {key: np.zeros(3, np.uint8)}))
 
 
 @pytest.mark.parametrize("value", [0, 1 << 31])
@@ -230,6 +239,9 @@ def test_asking_for_what_is_not_there(tmp_path: Path) -> None:
             call()
     with pytest.raises(ModelError, match="does not exist"):
         open_model(tmp_path / "absent.gguf")
+    (tmp_path / "x.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match="give the folder"):
+        open_model(tmp_path / "x.safetensors")
 
 
 def test_hash_is_of_the_content(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from camshaft.formats.catalogue import Entry
 from camshaft.formats.summary import summarize
 from gguf_writer import Tiny, tiny_model
 from hf_writer import tiny_folder
+
+USERS_CACHE = os.environ.get("CAMSHAFT_CACHE", "")
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +37,20 @@ def test_catalogue_rows_are_whole() -> None:
         assert e.license.url.startswith("https://")
         assert Path(e.file).name == e.file
     assert len({e.name for e in catalogue.entries()}) == len({e.file for e in catalogue.entries()}) == len(catalogue.entries())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [e.name for e in catalogue.entries()])
+def test_catalogue_rows_can_be_pulled_and_opened(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the network, unless the model is in the user's own cache."""
+    monkeypatch.setenv("CAMSHAFT_CACHE", USERS_CACHE)  # an empty value counts as none
+    row = catalogue.find(name)
+    model = open_model(source.resolve(name))
+    assert row is not None
+    assert (model.hash, model.file_bytes) == (row.sha256, row.bytes)
+    assert model.license is not None
+    assert model.license.lower() == row.license.id.lower()
+    assert model.vocab is not None
 
 
 def test_gemmas_terms_are_shown_and_apaches_need_not_be() -> None:
