@@ -3,9 +3,11 @@
 // One pass takes M tokens (up to 3) over a row of tiles, with both 8-row halves of a tile at once: an activation word, broadcast from memory,
 // meets both halves, and 2 * M sums plus 2 * M accumulators fill the sixteen registers. With unsigned 4-bit weights all eight products of a
 // lane fit 16 bits (8 * 2 * 15 * 127 = 30480), so a group costs eight vpmaddubsw, seven additions and one widening a half and token.
-#include <immintrin.h>
-#include "avx2/acts.h"
-#include "forms/layout.h"
+#include "../simd/vec256.h"
+// The width comes first.
+#include "../forms/layout.h"
+#include "../simd/finish.inl"
+#include "acts.h"
 #include "kernels_decl.h"
 
 namespace camshaft::avx2 {
@@ -22,9 +24,9 @@ using Floats = __m256[kHalves][M];
 // Keeps the compiler from reassociating integer sums, or loading a value twice: either spills half of the registers.
 inline void pin(__m256i& x) { asm volatile("" : "+x"(x)); }
 
-inline __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-inline __m256i load_half(const uint8_t (&u)[kRowTile][4], int h) { return load(u[8 * h]); }
-inline __m256 load_f16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline __m256i load_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+inline __m256i load_half(const uint8_t (&u)[kRowTile][4], int h) { return load_bytes(u[8 * h]); }
+inline __m256 load_8_f16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 inline __m256i ones16() { return _mm256_set1_epi16(1); }
 
 inline __m256i broadcast_quad(const ActGroup& a, int quad) {
@@ -87,7 +89,7 @@ template <int M>
 inline void signed_sums(const int8_t (*s)[kRowTile][4], const ActGroup* const (&a)[M], int h, int begin, int end, __m256i (&sums)[M]) {
 #pragma GCC unroll 8
   for (int i = begin; i < end; i++) {
-    __m256i w = load(s[i][8 * h]), size = _mm256_abs_epi8(w);
+    __m256i w = load_bytes(s[i][8 * h]), size = _mm256_abs_epi8(w);
     pin(w), pin(size);
 #pragma GCC unroll 4
     for (int k = 0; k < M; k++) {
@@ -107,7 +109,7 @@ inline __m256 add_scaled(__m256i sum, __m256 d, const ActGroup& a, __m256 acc) {
 template <int M, class Tile>
 inline void add_sums_with_minimum(const Tile& t, const ActGroup* const (&a)[M], const Ints<M>& sums, Floats<M>& acc) {
   for (int h = 0; h < kHalves; h++) {
-    const __m256 d = load_f16(t.d + 8 * h), m = load_f16(t.m + 8 * h);
+    const __m256 d = load_8_f16(t.d + 8 * h), m = load_8_f16(t.m + 8 * h);
     for (int k = 0; k < M; k++) {
       acc[h][k] = add_scaled(sums[h][k], d, *a[k], acc[h][k]);
       acc[h][k] = _mm256_fmadd_ps(m, _mm256_set1_ps(a[k]->sum), acc[h][k]);
@@ -127,7 +129,7 @@ inline void add_group(const TileQ4s& t, const ActGroup* const (&a)[M], Floats<M>
   Ints<M> sums;
   unsigned_sums<M>(t, a, 0, 4, sums);
   for (int h = 0; h < kHalves; h++) {
-    const __m256 d = load_f16(t.d + 8 * h);
+    const __m256 d = load_8_f16(t.d + 8 * h);
     for (int k = 0; k < M; k++) acc[h][k] = add_scaled(_mm256_sub_epi32(sums[h][k], _mm256_set1_epi32(8 * a[k]->isum)), d, *a[k], acc[h][k]);
   }
 }
@@ -147,7 +149,7 @@ inline void add_group(const TileQ8& t, const ActGroup* const (&a)[M], Floats<M>&
   for (int h = 0; h < kHalves; h++) {
     __m256i sums[M];
     signed_sums<M>(t.s, a, h, 0, kQuads, sums);
-    const __m256 d = load_f16(t.d + 8 * h);
+    const __m256 d = load_8_f16(t.d + 8 * h);
     for (int k = 0; k < M; k++) acc[h][k] = add_scaled(sums[k], d, *a[k], acc[h][k]);
   }
 }
@@ -158,29 +160,9 @@ inline void add_group(const TileQ8h& t, const ActGroup* const (&a)[M], Floats<M>
     for (int part = 0; part < 2; part++) {
       __m256i sums[M];
       signed_sums<M>(t.s, a, h, 4 * part, 4 * part + 4, sums);
-      const __m256 d = load_f16(t.d[part] + 8 * h);
+      const __m256 d = load_8_f16(t.d[part] + 8 * h);
       for (int k = 0; k < M; k++) acc[h][k] = add_scaled(sums[k], d, *a[k], acc[h][k]);
     }
-}
-
-void finish(const LinearArgs& a, int t, int r, const __m256 (&acc)[kHalves]) {
-  alignas(32) float lanes[kRowTile];
-  const int row = r * kRowTile, n = a.w.rows - row;
-  float* y = a.y[t] + row;
-  if (n >= kRowTile) {
-    for (int h = 0; h < kHalves; h++) {
-      __m256 v = acc[h];
-      if (a.bias) v = _mm256_add_ps(v, _mm256_loadu_ps(a.bias + row + 8 * h));
-      if (a.accumulate) v = _mm256_add_ps(_mm256_loadu_ps(y + 8 * h), v);
-      _mm256_storeu_ps(y + 8 * h, v);
-    }
-    return;
-  }
-  for (int h = 0; h < kHalves; h++) _mm256_store_ps(lanes + 8 * h, acc[h]);
-  for (int i = 0; i < n; i++) {
-    const float v = a.bias ? lanes[i] + a.bias[row + i] : lanes[i];
-    y[i] = a.accumulate ? y[i] + v : v;
-  }
 }
 
 template <int M, class Tile>

@@ -49,11 +49,50 @@ inline __m256i cvtepi32_epi16(__m512i v) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(to));
 }
 
+inline __m512i srai_epi32(__m512i v, unsigned n) {
+  int32_t lanes[16];
+  _mm512_storeu_si512(lanes, v);
+  for (int32_t& lane : lanes) lane >>= n;
+  return _mm512_loadu_si512(lanes);
+}
+inline __m512 cvtepi32_ps(__m512i v) {
+  int32_t from[16];
+  float to[16];
+  _mm512_storeu_si512(from, v);
+  for (int i = 0; i < 16; i++) to[i] = static_cast<float>(from[i]);
+  return _mm512_loadu_ps(to);
+}
+inline __m512 cvtph_ps(__m256i v) {
+  float to[16];
+  _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm256_castsi256_si128(v)));
+  _mm256_storeu_ps(to + 8, _mm256_cvtph_ps(_mm256_extracti128_si256(v, 1)));
+  return _mm512_loadu_ps(to);
+}
+
+inline __m512d cvtps_pd(__m256 v) {
+  float from[8];
+  double to[8];
+  _mm256_storeu_ps(from, v);
+  for (int i = 0; i < 8; i++) to[i] = from[i];
+  return _mm512_loadu_pd(to);
+}
+inline __m256 extractf32x8_ps(__m512 v, int half) {
+  float lanes[16];
+  _mm512_storeu_ps(lanes, v);
+  return _mm256_loadu_ps(lanes + 8 * half);
+}
+
 }  // namespace camshaft::emulated
 
 // By macro, as SIMDe does it: the compiler's header has functions of these names already.
 #define _mm512_maskz_loadu_ps camshaft::emulated::maskz_loadu_ps
 #define _mm512_mask_storeu_ps camshaft::emulated::mask_storeu_ps
 #define _mm512_cvtepu16_epi32 camshaft::emulated::cvtepu16_epi32
+#define _mm512_srai_epi32 camshaft::emulated::srai_epi32
+#define _mm512_cvtepi32_ps camshaft::emulated::cvtepi32_ps
+#define _mm512_cvtph_ps camshaft::emulated::cvtph_ps
 #define _mm512_cvtepi32_epi16 camshaft::emulated::cvtepi32_epi16
+#define _mm512_cvtps_pd camshaft::emulated::cvtps_pd
+#undef _mm512_extractf32x8_ps  // a macro of the compiler's where it does not optimise
+#define _mm512_extractf32x8_ps camshaft::emulated::extractf32x8_ps
 #endif

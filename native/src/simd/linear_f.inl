@@ -4,6 +4,7 @@
 // together; many tokens take one tile, decoded once for kBatch of them, in register blocks of kAccumulators tokens.
 #pragma once
 #include "../kernels_decl.h"
+#include "finish.inl"
 #include "panels.inl"
 
 namespace camshaft::CAMSHAFT_ISA {
@@ -40,15 +41,6 @@ template <int R, int M> AddBlock block_of(int m) {
   else return m == M ? add_block<R, M> : block_of<R, M - 1>(m);
 }
 
-void finish(const LinearArgs& a, int t, int tile, const float* sums) {
-  const int row = tile * kRowTile, n = a.w.rows - row < kRowTile ? a.w.rows - row : kRowTile;
-  float* y = a.y[t] + row;
-  V16 v = load(sums);
-  if (a.bias) v = add(v, n == kRowTile ? load(a.bias + row) : load_n(a.bias + row, n));
-  if (a.accumulate) v = add(n == kRowTile ? load(y) : load_n(y, n), v);
-  n == kRowTile ? store(y, v) : store_n(y, v, n);
-}
-
 // Tokens [t_begin, t_end), at most kBatch, of R tiles from `tile` on.
 template <int R, class Tile> void batch(const LinearArgs& a, int tile, int t_begin, int t_end) {
   constexpr int kMost = R == 1 ? kBlock : R == 2 ? 2 : 1;
@@ -66,7 +58,7 @@ template <int R, class Tile> void batch(const LinearArgs& a, int tile, int t_beg
     }
   }
   for (int r = 0; r < R; r++)
-    for (int t = 0; t < tokens; t++) finish(a, t_begin + t, tile + r, sums[r][t]);
+    for (int t = 0; t < tokens; t++) finish(a, t_begin + t, tile + r, load(sums[r][t]));
 }
 
 template <int R, class Tile> void batches(const LinearArgs& a, int tile) {
