@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -28,7 +29,7 @@ from camshaft.config import ServerConfig
 from served_fake import FakeService
 
 async def main():
-    service = FakeService(lambda prompt: b"tick " * 40, token_s=0.005)
+    service = FakeService(lambda prompt: b"tick " * 16, token_s=0.005)
     try:
         await serve(service.app, ServerConfig(port=0, drain_s=DRAIN), Hooks(lambda url: print(url, flush=True)))
     finally:
@@ -37,6 +38,7 @@ async def main():
 run(main())
 """
 STREAM = json.dumps({"messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
+STREAM_ON = json.dumps({"messages": [{"role": "user", "content": "x"}], "stream": True, "ignore_eos": True, "max_tokens": 400}).encode()
 PATH = "/v1/chat/completions"
 
 
@@ -73,7 +75,7 @@ async def test_a_signal_lets_streams_finish_and_the_process_ends_cleanly(number:
         code = child.wait(10)
         stderr = child.stderr.read() if child.stderr is not None else ""
     text = "".join(json.loads(e.data)["choices"][0]["delta"].get("content", "") for e in reply.events[:-1])
-    assert text == "tick " * 40
+    assert text == "tick " * 16
     assert reply.events[-1].data == "[DONE]"
     assert (code, stderr) == (0, "")
 
@@ -85,6 +87,18 @@ async def test_streams_that_outlast_the_drain_end_with_its_error() -> None:
     assert json.loads(reply.events[-2].data)["error"]["code"] == "draining"
     assert reply.events[-1].data == "[DONE]"
     assert code == 0
+
+
+async def test_a_second_signal_ends_the_process_at_once() -> None:
+    with process(drain_s=60) as (child, target):
+        running = asyncio.ensure_future(post(target, PATH, STREAM_ON, deadline_s=20))
+        await asyncio.sleep(0.2)
+        for _ in range(2):
+            child.send_signal(signal.SIGINT)
+            await asyncio.sleep(0.05)
+        assert child.wait(10) == 0
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await running
 
 
 def test_a_port_in_use_and_a_foreign_address_say_which_setting_to_change() -> None:

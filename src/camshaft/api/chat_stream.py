@@ -64,6 +64,9 @@ class _Choice:
         )
 
     def output(self, event: Output) -> bytes:
+        if self._begun and self._reader is None and self._plain is not None:
+            # What nearly every token of nearly every stream takes.
+            return self._plain.event(event.text) if event.text else b""
         pieces = (Piece("content", event.text),) if self._reader is None else tuple(self._reader.feed(event.text))
         logprobs = chat_logprobs(event.logprobs) if self._plan.with_logprobs and event.logprobs else None
         return self._opening() + self._pieces(pieces, logprobs)

@@ -1,0 +1,39 @@
+"""Log lines: one call, one line, whatever is in it."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+from camshaft.observe.log import configure, line
+
+
+def test_pairs_are_readable_and_none_is_left_out() -> None:
+    assert line({"a": 1, "b": None, "c": "two words", "d": 0.25, "e": ""}) == 'a=1 c="two words" d=0.25 e=""'
+
+
+def test_no_value_can_start_a_line_or_forge_a_pair() -> None:
+    for bad in ("a\nb", "a\r\nb", "a\u2028b", 'a" x=1', "a\x1b[31m", "a\u0085b"):
+        text = line({"k": bad})
+        assert text.isascii()
+        assert text.isprintable()
+        assert text.startswith('k="')
+        assert text.endswith('"')
+    assert len(line({"k": "x" * 10_000})) < 300
+
+
+def test_configure_sends_our_log_alone_and_once() -> None:
+    root = logging.getLogger("camshaft")
+    before = (root.handlers[:], root.level, root.propagate)
+    out = io.StringIO()
+    try:
+        configure("warning", out)
+        configure("warning", out)
+        logging.getLogger("camshaft.x").warning("seen")
+        logging.getLogger("camshaft.x").info("not seen")
+        logging.getLogger("other").warning("not ours")
+    finally:
+        root.handlers[:], root.propagate = before[0], before[2]
+        root.setLevel(before[1])
+    assert out.getvalue().count("\n") == 1
+    assert "WARNING camshaft.x seen" in out.getvalue()
