@@ -8,9 +8,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import uvloop
 from starlette.applications import Starlette
 
-from camshaft.api.server import Hooks, run, serve
+from camshaft.api.server import serve
 from camshaft.bench.sse_client import Target
 from camshaft.config import ServerConfig
 
@@ -41,14 +42,14 @@ def server(
             listening.set()
 
         try:
-            await serve(make_app(), config, Hooks(on_listening, stop))
+            await serve(make_app(), config, on_listening, stop)
         finally:
             if close is not None:
                 await close()
 
     def work() -> None:
         try:
-            run(main())
+            uvloop.run(main())
         except BaseException as error:
             failed.append(error)
         finally:

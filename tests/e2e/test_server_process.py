@@ -24,18 +24,19 @@ from http_server import server
 from served_fake import FakeService
 
 PROGRAM = """
-from camshaft.api.server import Hooks, run, serve
+import uvloop
+from camshaft.api.server import serve
 from camshaft.config import ServerConfig
 from served_fake import FakeService
 
 async def main():
     service = FakeService(lambda prompt: b"tick " * 16, token_s=0.005)
     try:
-        await serve(service.app, ServerConfig(port=0, drain_s=DRAIN), Hooks(lambda url: print(url, flush=True)))
+        await serve(service.app, ServerConfig(port=0, drain_s=DRAIN), lambda url: print(url, flush=True))
     finally:
         await service.engine.close()
 
-run(main())
+uvloop.run(main())
 """
 STREAM = json.dumps({"messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
 STREAM_ON = json.dumps({"messages": [{"role": "user", "content": "x"}], "stream": True, "ignore_eos": True, "max_tokens": 400}).encode()

@@ -6,12 +6,10 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from types import FrameType
-from typing import Any, NamedTuple, TypeVar
 
 import uvicorn
-import uvloop
 from starlette.applications import Starlette
 
 from camshaft.api.edge import Edge
@@ -19,38 +17,24 @@ from camshaft.config import ServerConfig
 from camshaft.errors import ConfigError
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 30
 LAST_CONNECTIONS_S = 5  # for connections to close once every call has ended
 
 
-class Hooks(NamedTuple):
-    """How the rest of the process takes part. `stop` begins the drain as a signal would."""
-
-    on_listening: Callable[[str], None] | None = None
-    stop: asyncio.Event | None = None
+Listening = Callable[[str], None]
 
 
-NO_HOOKS = Hooks()
-
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """`main` on uvloop's event loop."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)
-
-
-async def serve(app: Starlette, config: ServerConfig, hooks: Hooks = NO_HOOKS) -> None:
-    """Serves until SIGTERM or SIGINT, then drains. `on_listening` is told the address once it takes connections.
+async def serve(app: Starlette, config: ServerConfig, on_listening: Listening | None = None, stop: asyncio.Event | None = None) -> None:
+    """Serves until SIGTERM, SIGINT or `stop`, then drains. `on_listening` is told the address once it takes connections.
 
     On the first signal /ready turns 503 and nothing new is taken; what runs may finish for `drain_s`; the rest ends with a
     Draining error of its own. A second signal ends it at once. Raises ConfigError where the address cannot be bound.
     """
     listener = bind(config.host, config.port)
-    server = _Server(app, config, hooks)
-    stopper = asyncio.ensure_future(_stopped(server, hooks.stop)) if hooks.stop is not None else None
+    server = _Server(app, config, on_listening)
+    stopper = asyncio.ensure_future(_stopped(server, stop)) if stop is not None else None
     try:
         await server.serve_on(listener)
     finally:
@@ -90,7 +74,7 @@ def address_of(listener: socket.socket) -> str:
 class _Server(uvicorn.Server):
     """uvicorn, with our drain between the signal and its own shutdown."""
 
-    def __init__(self, app: Starlette, config: ServerConfig, hooks: Hooks) -> None:
+    def __init__(self, app: Starlette, config: ServerConfig, on_listening: Listening | None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -107,7 +91,7 @@ class _Server(uvicorn.Server):
         )
         self._edge: Edge = app.state.edge
         self._drain_s = config.drain_s
-        self._on_listening = hooks.on_listening
+        self._on_listening = on_listening
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
 
