@@ -16,9 +16,8 @@ bool all_finite(const float* x) {
 
 // Adding and taking away 1.5 * 2^23 rounds to nearest even without a call; `v` is within 2^22.
 float round_even(float v) {
-  volatile constexpr float kMagic = 12582912.0f;
-  const float magic = kMagic;
-  return (v + magic) - magic;
+  constexpr float kMagic = 0x1.8p+23f;
+  return (v + kMagic) - kMagic;
 }
 
 float level(float x, float lowest, float inverse) { return round_even(std::clamp((x - lowest) * inverse, 0.0f, 15.0f)); }
@@ -50,6 +49,8 @@ Fit fit(const float* x, float lowest, float inverse) {
   return out;
 }
 
+Fit better(const Fit& a, const Fit& b) { return b.error < a.error ? b : a; }
+
 }  // namespace
 
 QuantGroup quantise_q8(const float* x) {
@@ -74,8 +75,9 @@ QuantGroup quantise_q4(const float* x) {
     best = fit(x, *least, 15.0f / range);
     for (int step = 0; step < 12; step++) {  // from a grid that clips both ends to one wider than the range
       const float width = range * (0.80f + 0.02f * float(step)), from = *least + 0.5f * (range - width);
-      const Fit candidate = fit(x, from, 15.0f / width);
-      if (candidate.error < best.error) best = candidate;
+      Fit candidate = fit(x, from, 15.0f / width);
+      if (candidate.d > 0) candidate = better(candidate, fit(x, candidate.m, 1.0f / candidate.d));  // levels once more, for what was fitted
+      best = better(best, candidate);
     }
   }
   const float d = as_half(best.d), m = as_half(best.m);
