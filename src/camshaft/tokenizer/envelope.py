@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from camshaft.tokenizer.jsonscan import JsonScan
+from camshaft.tokenizer.jsonscan import BLANK, JsonScan
 from camshaft.tokenizer.pieces import Piece
 
 _ARGUMENTS = ("arguments", "parameters")
@@ -55,9 +55,9 @@ class Envelope:
         if not scan.push(char) or (depth == 0 and char != "{"):
             self.failed = True
         elif depth > 1 or (depth == 1 and was in ("in_string", "literal")):
-            self._in_value(
-                char, ended=scan.depth == 0 or (scan.depth == 1 and scan.state in ("after", "key")), was_literal=was == "literal"
-            )
+            # What ends a bare number stands after it; any other value is ended by its own last character.
+            ended = scan.depth == 0 or (scan.depth == 1 and scan.state in ("after", "key"))
+            self._in_value("" if ended and depth == 1 and was == "literal" else char, ended=ended)
         elif was in ("first_key", "key"):
             self._text = ""
         elif was == "in_key":
@@ -65,7 +65,7 @@ class Envelope:
                 self._key = self._unquoted(f'"{self._text}"')
             else:
                 self._text += char
-        elif was == "value" and scan.state != "value":
+        elif was == "value" and char not in BLANK:
             self._begin(char)
 
     def _begin(self, char: str) -> None:
@@ -77,25 +77,25 @@ class Envelope:
             if char == "{":
                 self._arguments = char
 
-    def _in_value(self, char: str, *, ended: bool, was_literal: bool) -> None:
-        if not (was_literal and ended):
-            self._text += char
-            if self._in_arguments and self._text[0] == "{":
-                self._arguments += char
-                self._proved = self._proved or self._scan.state == "colon"
+    def _in_value(self, char: str, *, ended: bool) -> None:
+        self._text += char
+        if self._in_arguments and self._text[0] == "{":
+            self._arguments += char
+            self._proved = self._proved or self._scan.state == "colon"
         if ended:
             self._ended()
 
     def _ended(self) -> None:
         if self._in_arguments:
             self._in_arguments = False
-            self._proved = True
             if self._text[0] == '"':
                 self._arguments = self._unquoted(self._text)
                 self.failed = not _is_object(self._arguments)
+            self._proved = not self.failed
         elif self._key == "name" and self._name is None:
-            self._name = self._unquoted(self._text)
-            self.failed = not self._name or bool(self._names and self._name not in self._names)
+            name = self._unquoted(self._text)
+            self.failed = not name or bool(self._names and name not in self._names)
+            self._name = None if self.failed else name
 
     def _unquoted(self, text: str) -> str:
         """The string that a JSON string stands for; any other value is a failure."""
@@ -109,7 +109,7 @@ class Envelope:
         self.failed = self.failed or self._name is None
 
     def _release(self, pieces: list[Piece]) -> None:
-        if (self.failed and not self.started) or self._name is None or not self._proved:
+        if self._name is None or not self._proved:
             return
         if not self.started:
             self.started = True

@@ -99,8 +99,9 @@ def _tokens(spec: dict[str, Any], added: dict[str, tuple[int, bool]]) -> tuple[l
     """Tokens by id with GGUF's types. An id that nobody names gets an empty token."""
     vocab = spec["model"]["vocab"]
     pairs = list(vocab.items()) if isinstance(vocab, dict) else [(entry[0], i) for i, entry in enumerate(vocab)]
-    size = 1 + max([i for _, i in pairs] + [i for i, _ in added.values()], default=-1)
-    if not 0 < size <= _MAX_IDS:
+    ids = [i for _, i in pairs] + [i for i, _ in added.values()]
+    size = 1 + max(ids, default=-1)
+    if not 0 < size <= _MAX_IDS or min(ids) < 0:
         raise ModelError(f"a vocabulary of {size:,} tokens is not supported")
     tokens, types = [""] * size, [NORMAL] * size
     for token, i in pairs:
@@ -165,7 +166,7 @@ def _core(spec: dict[str, Any], added: dict[str, tuple[int, bool]]) -> tokenizer
         reserved = {token for token, (_, special) in added.items() if special and token not in merged}
         reserved -= {model.get("unk_token")}
         model = model | {"vocab": {token: i for token, i in model["vocab"].items() if token not in reserved}}
-    bare = spec | {"model": model, "added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
+    bare = spec | {"model": model, "added_tokens": [], "post_processor": None, "decoder": None, "truncation": None, "padding": None}
     # The library raises Exception itself for a bad file, which no handler could catch without catching everything.
     # A future hands the error over as a value.
     with ThreadPoolExecutor(1) as pool:

@@ -7,7 +7,7 @@ from typing import Literal
 
 State = Literal["value", "first_key", "key", "in_key", "colon", "in_string", "literal", "after", "done"]
 
-_BLANK = " \t\r\n"
+BLANK = " \t\r\n"
 _LITERAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 _MAX_DEPTH = 64
 _MAX_LITERAL = 64
@@ -34,14 +34,14 @@ class JsonScan:
         if state in ("in_string", "in_key"):
             return self._in_string(char)
         if state == "literal":
-            if char not in _BLANK and char not in ",]}":
+            if char not in BLANK and char not in ",]}":
                 self._literal += char
                 return len(self._literal) <= _MAX_LITERAL
             if not _LITERAL.fullmatch(self._literal):
                 return False
             self._closed_value()
             return self._after(char)
-        if char in _BLANK:
+        if char in BLANK:
             return True
         if state == "value":
             return self._value(char)
@@ -74,7 +74,7 @@ class JsonScan:
         return True
 
     def _after(self, char: str) -> bool:
-        if char in _BLANK:
+        if char in BLANK:
             return True
         if not self._open:
             return False

@@ -27,7 +27,7 @@ from camshaft.tokenizer.marked import Marked, control, joined, percent, plain, s
 from camshaft.types import Clock
 
 _MAX_POWER = 64
-_MAX_ITEMS = 1_000_000
+_MAX_ITEMS = 200_000
 # jinja2's own filters that make no new text out of old, so that marks pass through them.
 _KEPT_FILTERS = (
     "abs", "batch", "count", "d", "default", "dictsort", "first", "float", "groupby", "int", "items", "last", "length", "list", "map",

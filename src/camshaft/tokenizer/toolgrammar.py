@@ -40,7 +40,7 @@ def free_grammar(format: ToolFormat, tools: Sequence[Mapping[str, Any]]) -> Gram
     """
     if not format.mark:
         return None
-    start = f"start: part* REST\npart: MARK {_marked_call(format)}\nMARK[lazy]: REST {_text(format.mark)}\nREST: /(.|\\n)*/\n"
+    start = f"start: part* REST\npart: mark {_marked_call(format)}\nmark[lazy]: REST {_text(format.mark)}\nREST: /(.|\\n)*/\n"
     return Grammar(kind="lark", source=start + _objects(format, _chosen(tools, "")))
 
 

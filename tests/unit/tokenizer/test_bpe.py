@@ -1,0 +1,83 @@
+"""Byte-level BPE and the ways to cut text before it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from camshaft.errors import ModelError
+from camshaft.tokenizer import Tokenizer
+from camshaft.tokenizer.pre import pre_tokenizer
+from vocabularies import bpe_vocab
+
+NAMES = ("default", "gpt-2", "llama-bpe", "qwen2", "smollm", "falcon", "tekken", "gpt-4o")
+
+
+def pieces(tokenizer: Tokenizer, text: str) -> list[bytes]:
+    return [tokenizer.token_bytes(i) for i in tokenizer.encode(text)]
+
+
+def test_merges_apply_in_their_order() -> None:
+    assert pieces(Tokenizer.from_vocab(bpe_vocab()), "hello world hell") == [b"hello", b" world", b" ", b"hell"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gpt-2", [b"123"]),
+        ("smollm", [b"1", b"2", b"3"]),
+        ("qwen2", [b"1", b"2", b"3"]),
+        ("llama-bpe", [b"123"]),
+        ("tekken", [b"1", b"2", b"3"]),
+    ],
+)
+def test_numbers_are_cut_as_the_pre_tokenizer_says(name: str, expected: list[bytes]) -> None:
+    assert pieces(Tokenizer.from_vocab(bpe_vocab(name)), "123") == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(st.text(max_size=60))
+def test_decoding_gives_back_every_text(name: str, text: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+TOKENIZERS = {name: Tokenizer.from_vocab(bpe_vocab(name)) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "text", ["a" * 100_000, " " * 100_000, "\n" * 100_000, "1" * 100_000, "a1 " * 30_000, "'" * 100_000, " \n" * 50_000, "é" * 50_000]
+)
+def test_a_monotonous_text_is_encoded_without_trouble(name: str, text: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_an_unknown_pre_tokenizer_is_refused_because_its_ids_would_be_wrong_in_silence() -> None:
+    with pytest.raises(ModelError, match="'klingon' is not supported"):
+        Tokenizer.from_vocab(bpe_vocab("klingon"))
+    assert pre_tokenizer("starcoder") == pre_tokenizer("smollm")
+
+
+def test_a_vocabulary_that_cannot_spell_text_is_refused() -> None:
+    vocab = bpe_vocab()
+    kept = [i for i, t in enumerate(vocab.tokens) if t != "e"]
+    assert vocab.types is not None
+    broken = replace(vocab, tokens=tuple(vocab.tokens[i] for i in kept), types=np.array([vocab.types[i] for i in kept], dtype=np.int32))
+    with pytest.raises(ModelError, match="0x65"):
+        Tokenizer.from_vocab(broken)
+    with pytest.raises(ModelError, match="not two tokens"):
+        Tokenizer.from_vocab(replace(vocab, merges=("abc",)))
+    with pytest.raises(ModelError, match="'wordpiece' is not supported"):
+        Tokenizer.from_vocab(replace(vocab, kind="wordpiece"))
+
+
+def test_merging_never_gives_a_control_token() -> None:
+    # A hostile or careless file may have merges that spell one.
+    vocab = bpe_vocab(marks=("<|endoftext|>", "<s", "<s>"))
+    tokenizer = Tokenizer.from_vocab(replace(vocab, merges=("< s", "<s >")))
+    assert not tokenizer.special_ids & set(tokenizer.encode("<s> <s>"))
