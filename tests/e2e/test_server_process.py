@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,6 +112,34 @@ def test_a_port_in_use_and_a_foreign_address_say_which_setting_to_change() -> No
         taken.close()
     with pytest.raises(ConfigError, match="--host"):
         bind("256.1.1.1", 0)
+
+
+def heads_in(service: FakeService, *parts: bytes) -> bytes:
+    """What the server says to these bytes, until it closes the connection."""
+    with server(lambda: service.app, close=service.engine.close) as running, socket.create_connection(running.target[:2]) as raw:
+        raw.settimeout(10)
+        with contextlib.suppress(ConnectionError):
+            for part in parts:
+                raw.sendall(part)
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            while part := raw.recv(65_536):
+                said += part
+        return said
+
+
+def test_a_head_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
+    said = heads_in(FakeService(lambda prompt: None), b"GET /health HTTP/1.1\r\nx: ", *[b"x" * 65_536] * 32)
+    assert said == b"" or said.startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_head_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("camshaft.api.protocol.HEAD_WAIT_S", 0.1)
+    assert heads_in(FakeService(lambda prompt: None), b"GET /health HTTP/1.1\r\nx: ") == b""
+    # A body may take longer than that, and so may the next request.
+    body = b'{"prompt": "x"}'
+    head = b"POST /tokenize HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+    assert heads_in(FakeService(lambda prompt: None), head, body).startswith(b"HTTP/1.1 200 ")
 
 
 class Crowd:

@@ -13,6 +13,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from camshaft.api.edge import Edge
+from camshaft.api.protocol import BoundedProtocol
 from camshaft.config import ServerConfig
 from camshaft.errors import ConfigError
 
@@ -79,7 +80,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="none",
-                http="httptools",
+                http=BoundedProtocol,
                 ws="none",
                 log_config=None,
                 log_level="warning",
