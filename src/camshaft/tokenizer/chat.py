@@ -74,7 +74,8 @@ class ChatTemplate:
             "documents": None,
             "add_generation_prompt": prompt.add_generation_prompt,
         }
-        return _parts(self._run(values))
+        text = self._run(values)
+        return _parts(_cut_after_last(text, messages[-1]) if prompt.continue_final_message else text)
 
     def _run(self, values: dict[str, Any]) -> str:
         max_s, max_chars = self._limits
@@ -145,6 +146,16 @@ def _marked(value: Any, depth: int) -> Any:
     if isinstance(value, (list, tuple)):
         return [_marked(item, depth + 1) for item in value]
     return value
+
+
+def _cut_after_last(text: str, message: Mapping[str, Any]) -> str:
+    """The rendering up to the end of the last message's content, where the model is to go on. Templates may trim what they show."""
+    content = str(message.get("content") or "")
+    for shown in (content, content.rstrip(), content.strip()):
+        at = plain(text).rfind(shown) if shown else -1
+        if at >= 0:
+            return text[: at + len(shown)]
+    raise BadRequest("the model's chat template does not show the last message as it is, so that it cannot be continued", param="messages")
 
 
 def _parts(text: str) -> list[Part]:
