@@ -12,6 +12,7 @@ from camshaft.api.answer import Collected, finish_reason
 from camshaft.api.call import Call
 from camshaft.api.chat_plan import ChatPlan, chat_plan
 from camshaft.api.chat_stream import ChatEvents
+from camshaft.api.constraint import blaming
 from camshaft.api.edge import Edge
 from camshaft.api.fanout import events
 from camshaft.api.finish import noted, patience_s
@@ -29,7 +30,8 @@ async def chat_completions(edge: Edge, call: Call) -> None:
     call.notes |= {"model": plan.model.name, "n": len(plan.requests), "stream": plan.stream}
     work = _stream(call, plan) if plan.stream else _answer(call, plan)
     try:
-        await call.while_here(work, patience_s(plan.model, plan.requests[0]))
+        with blaming(plan.constrained_by):
+            await call.while_here(work, patience_s(plan.model, plan.requests[0]))
     finally:
         edge.engine_metrics(plan.model.name).stage("send", call.send_s)
 

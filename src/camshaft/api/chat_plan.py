@@ -53,6 +53,7 @@ class ChatPlan:
     include_usage: bool
     with_logprobs: bool
     with_reasoning: bool
+    constrained_by: str  # the field that a grammar comes from
     new_reader: Callable[[], Reader]
 
 
@@ -64,8 +65,9 @@ def chat_plan(fields: ChatRequest, model: ServedModel, config: ServerConfig, ten
     tools = plain_tools(fields.tools or (), config)
     active = () if fields.tool_choice == "none" else tools
     forced = _forced(fields, tools, params)
-    if (grammar := _call_grammar(fields, model.chat, active, forced)) is not None:
-        params = msgspec.structs.replace(params, grammar=params.grammar or grammar)
+    constrained_by = "structured_outputs" if fields.structured_outputs is not None else "response_format"
+    if params.grammar is None and (grammar := _call_grammar(fields, model.chat, active, forced)) is not None:
+        params, constrained_by = msgspec.structs.replace(params, grammar=grammar), "tools"
     prompt = chat_prompt(fields, active)
     id = new_id("chatcmpl-")
     return ChatPlan(
@@ -77,6 +79,7 @@ def chat_plan(fields: ChatRequest, model: ServedModel, config: ServerConfig, ten
         include_usage=wants_usage(fields),
         with_logprobs=bool(fields.logprobs),
         with_reasoning=fields.include_reasoning is not False,
+        constrained_by=constrained_by,
         new_reader=model.chat.reader_for(prompt, forced) or ContentReader,
     )
 

@@ -32,6 +32,7 @@ class CompletionPlan:
     stream: bool
     include_usage: bool
     with_logprobs: bool
+    constrained_by: str  # the field that a grammar comes from
 
 
 def completion_plan(fields: CompletionRequest, model: ServedModel, config: ServerConfig, tenant: str, now: float) -> CompletionPlan:
@@ -57,6 +58,7 @@ def completion_plan(fields: CompletionRequest, model: ServedModel, config: Serve
         stream=bool(fields.stream),
         include_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
         with_logprobs=fields.logprobs is not None,
+        constrained_by="structured_outputs" if fields.structured_outputs is not None else "response_format",
     )
 
 

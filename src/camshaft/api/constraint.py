@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -25,6 +27,15 @@ def grammar_of(response_format: ResponseFormat | None, structured: StructuredOut
     if first is not None and second is not None:
         raise BadRequest("response_format and structured_outputs both constrain the answer; send one of them", param="structured_outputs")
     return first or second
+
+
+@contextmanager
+def blaming(param: str) -> Iterator[None]:
+    """Names `param` in a BadGrammar from below, where nobody knows which field the grammar came from."""
+    try:
+        yield
+    except BadGrammar as error:
+        raise BadGrammar(error.message, param=param) from None
 
 
 def checked_schema(raw: Raw, config: ServerConfig, param: str) -> Any:

@@ -310,6 +310,25 @@ async def test_a_refusal_before_the_first_event_has_its_own_status_even_for_a_st
     assert reply.headers.get("retry-after") == retry
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tools"),
+    ],
+)
+async def test_a_grammar_that_does_not_compile_names_the_field_it_came_from(fields: dict[str, Any], param: str) -> None:
+    upstream = Scripted(lambda _: [Failed(BadGrammar("an open group", param="response_format").info())])
+    async with client_of(app_over(upstream)) as client:
+        for path, prompt in ((CHAT_PATH, HI), (TEXT_PATH, {"prompt": "x"})):
+            if path == TEXT_PATH and "tools" in fields:
+                continue
+            reply = await client.post(path, json=prompt | fields)
+            assert reply.status_code == 400
+            assert (reply.json()["error"]["param"], reply.json()["error"]["message"]) == (param, "an open group")
+
+
 async def test_one_bad_choice_ends_the_call_and_frees_the_others() -> None:
     upstream = Scripted(lambda r: [BadRequest("no")] if r.choice == 1 else [30.0, *say("x")])
     async with client_of(app_over(upstream)) as client:
