@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import heapq
 import re
-from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from camshaft.tokenizer.tokens import TokenTable
 
@@ -24,17 +26,18 @@ class SpmEncoder:
     this gives are remembered.
     """
 
-    def __init__(self, table: TokenTable, scores: list[float], unused: dict[str, int], unk_id: int | None) -> None:
+    def __init__(self, table: TokenTable, scores: NDArray[np.float32], unused: dict[str, int], unk_id: int | None) -> None:
         """`unused`: tokens that merging may pass through but that must be taken apart again at the end."""
         self._ids = table.normal | unused
         self._unused = unused
         self._byte_ids = [table.byte_ids[b] for b in range(256)] if len(table.byte_ids) == 256 else []
         self._unk_id = unk_id
-        order = sorted({scores[i] for i in self._ids.values()}, reverse=True)
-        rank_of = {score: rank for rank, score in enumerate(order)}
-        self._ranks = {piece: rank_of[scores[i]] for piece, i in self._ids.items() if len(piece) > 1}
+        ids = np.fromiter(self._ids.values(), dtype=np.int64, count=len(self._ids))
+        # Equal scores get equal ranks. NaN, which only a broken file has, comes last.
+        _, ranks = np.unique(-scores[ids], return_inverse=True)
+        self._ranks: dict[str, int] = dict(zip(self._ids, ranks.tolist(), strict=True))
         self._max_len = max(map(len, self._ids), default=1)
-        crossed = {char for piece in self._ids if piece.find(_SPACE, 1) > 0 for char, after in pairwise(piece) if after == _SPACE}
+        crossed = set(re.findall(f"([^{_SPACE}\0]){_SPACE}", "\0".join(self._ids)))
         self._cut = re.compile(f"(?<=[^{re.escape(''.join(sorted(crossed | {_SPACE})))}])(?={_SPACE})")
         self._words: dict[str, tuple[int, ...]] = {}
 

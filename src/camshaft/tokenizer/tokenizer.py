@@ -14,9 +14,10 @@ from camshaft.tokenizer.bpe import BpeEncoder
 from camshaft.tokenizer.hf import HfFile, read_hf, special_name
 from camshaft.tokenizer.memo import Memo
 from camshaft.tokenizer.pre import pre_tokenizer
+from camshaft.tokenizer.spellings import Spellings
 from camshaft.tokenizer.spm import SpmEncoder
 from camshaft.tokenizer.stream import Detokenizer
-from camshaft.tokenizer.tokens import TokenTable, any_of, table_of
+from camshaft.tokenizer.tokens import TokenTable, table_of
 
 Part = tuple[str, bool]  # a stretch of text, and whether it is control: only there a special token's spelling is that token
 
@@ -57,8 +58,8 @@ class Tokenizer:
         self._encoder = encoder
         self._rules = rules
         self._raw = table.raw
-        self._specials = any_of(table.spellings)
-        self._literals = any_of(table.literals)
+        self._specials = Spellings(table.spellings)
+        self._literals = Spellings(table.literals)
         self._longest = max(map(len, table.raw), default=1)
         self._memo = Memo()
         self.special_ids = table.control
@@ -98,7 +99,7 @@ class Tokenizer:
                 raise ModelError("the vocabulary has no scores, which SentencePiece needs to merge")
             unused = {} if vocab.types is None else {vocab.tokens[i]: int(i) for i in (vocab.types == UNUSED).nonzero()[0]}
             spaced = vocab.add_space_prefix is not False
-            encoder = SpmEncoder(table, vocab.scores.tolist(), unused, vocab.unk_id)
+            encoder = SpmEncoder(table, vocab.scores, unused, vocab.unk_id)
             return cls(table, encoder, _rules(vocab, add_bos=True, prefix="always" if spaced else ""))
         raise ModelError(f"a tokenizer of kind {vocab.kind!r} is not supported; gpt2 (byte-level BPE) and llama (SentencePiece BPE) are")
 
@@ -176,10 +177,9 @@ class Tokenizer:
         run: list[str] = []
         for piece, control in _joined(parts):
             _check(piece)
-            if not control or self._specials is None:
+            if not control:
                 run.append(piece)
                 continue
-            # Splitting on a group gives text and special spellings in turn.
             for i, span in enumerate(self._specials.split(piece)):
                 if i % 2 == 0:
                     run.append(span)
@@ -208,8 +208,6 @@ class Tokenizer:
         wanted = rules.prefix == "always" or (rules.prefix == "first" and first)
         if wanted and not (rules.prefix_unless_space and text.startswith((" ", "▁"))):
             text = " " + text
-        if self._literals is None:
-            return self._encoder.encode(text)
         ids: list[int] = []
         for i, span in enumerate(self._literals.split(text)):
             if i % 2:

@@ -8,7 +8,7 @@ Four classes. *Control* tokens (BOS, turn marks) steer the model: never made fro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -22,6 +22,8 @@ _MARK = re.compile(
 _TURN_ENDS = frozenset(
     ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>", "<|end_of_turn|>", "<end_of_turn>")
 )
+# Control tokens that answers are read by all the same.
+_SHOWN = frozenset(("[TOOL_CALLS]", "<tool_call>", "</tool_call>", "<think>", "</think>"))
 # Marks, except among HTML tags, where they mean struck-out text (Gemma).
 _SENTENCE = ("<s>", "</s>")
 
@@ -51,36 +53,34 @@ def table_of(vocab: Vocab, *, byte_level: bool) -> TokenTable:
     return build_table(vocab.tokens, types, byte_level=byte_level)
 
 
-def build_table(tokens: Sequence[str], types: Iterable[int], *, byte_level: bool) -> TokenTable:
-    """`types` are GGUF's token types, one per token."""
-    to_bytes: Callable[[str], bytes] = _Decoder() if byte_level else _from_pieces
-    raw: list[bytes] = []
+def build_table(tokens: Sequence[str], types: Sequence[int], *, byte_level: bool) -> TokenTable:
+    """`types` are GGUF's token types, one per token. Of two tokens with one spelling, text becomes the first."""
+    raw = _from_alphabet(tokens) if byte_level else _from_pieces(tokens)
     control: set[int] = set()
     spellings: dict[str, int] = {}
     literals: dict[str, int] = {}
-    normal: dict[str, int] = {}
     byte_ids: dict[int, int] = {}
-    for i, (token, kind) in enumerate(zip(tokens, types, strict=True)):
-        if kind == NORMAL:
-            normal.setdefault(token, i)
-            raw.append(to_bytes(token))
-        elif kind == BYTE and (value := byte_value(token)) is not None:
+    for i in [i for i, kind in enumerate(types) if kind != NORMAL]:
+        token, kind = tokens[i], types[i]
+        value = byte_value(token) if kind == BYTE else None
+        if value is not None:
             byte_ids[value] = i
-            raw.append(bytes((value,)))
+            raw[i] = bytes((value,))
         elif kind == USER_DEFINED:
             spelled = token.replace("▁", " ")
             (spellings if _MARK.fullmatch(spelled) else literals).setdefault(spelled, i)
-            raw.append(spelled.encode("utf-8", "replace"))
-        else:
+            raw[i] = spelled.encode("utf-8", "replace")
+        elif kind in (CONTROL, UNKNOWN):
+            raw[i] = token.encode("utf-8", "replace")
             if kind == CONTROL:
                 spellings.setdefault(token, i)
-            if kind in (CONTROL, UNKNOWN):
+            if token not in _SHOWN:
                 control.add(i)
-            raw.append(to_bytes(token) if kind not in (CONTROL, UNKNOWN) else token.encode("utf-8", "replace"))
     if "<b>" not in literals:
         spellings |= {name: literals.pop(name) for name in _SENTENCE if name in literals}
     literals.pop("", None)
     spellings.pop("", None)
+    normal = {tokens[i]: i for i in range(len(tokens) - 1, -1, -1) if types[i] == NORMAL}
     ends = frozenset(spellings[name] for name in _TURN_ENDS & spellings.keys())
     return TokenTable(tuple(raw), frozenset(control), spellings, literals, normal, byte_ids, ends)
 
@@ -95,26 +95,21 @@ def byte_value(token: str) -> int | None:
     return None
 
 
-def any_of(spellings: Iterable[str]) -> re.Pattern[str] | None:
-    """Finds the longest of these strings at each place; None where there are none."""
-    longest_first = sorted(spellings, key=lambda s: (-len(s), s))
-    return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if longest_first else None
+def _from_pieces(tokens: Sequence[str]) -> list[bytes]:
+    # One long string and back: a call for each of 262,144 tokens would take most of a second.
+    raw = "\0".join(tokens).replace("▁", " ").encode("utf-8", "replace").split(b"\0")
+    return raw if len(raw) == len(tokens) else [token.replace("▁", " ").encode("utf-8", "replace") for token in tokens]
 
 
-def _from_pieces(token: str) -> bytes:
-    return token.replace("▁", " ").encode("utf-8", "replace")
-
-
-class _Decoder:
-    """Turns a token in the byte alphabet into its bytes. A token with a foreign character stands for its own text."""
-
-    def __init__(self) -> None:
-        self._table = {ord(char): byte for byte, char in enumerate(byte_alphabet())}
-        # Latin-1 characters that are not in the alphabet must not pass for bytes.
-        self._table |= {code: 0x10FFFF for code in range(256) if code not in self._table}
-
-    def __call__(self, token: str) -> bytes:
+def _from_alphabet(tokens: Sequence[str]) -> list[bytes]:
+    """A token with a character from outside the alphabet stands for its own text."""
+    table = {ord(char): byte for byte, char in enumerate(byte_alphabet())}
+    # Latin-1 characters that are not in the alphabet must not pass for bytes.
+    table |= {code: 0x10FFFF for code in range(256) if code not in table}
+    raw: list[bytes] = []
+    for token in tokens:
         try:
-            return token.translate(self._table).encode("latin-1")
+            raw.append(token.translate(table).encode("latin-1"))
         except UnicodeEncodeError:
-            return token.encode("utf-8", "replace")
+            raw.append(token.encode("utf-8", "replace"))
+    return raw
