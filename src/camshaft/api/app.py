@@ -56,5 +56,7 @@ def create_app(models_served: Sequence[ServedModel], config: ServerConfig, metri
         exception_handlers={HTTPException: http_error},
         lifespan=lifespan,
     )
+    # A slash too many is a path that is not there; a redirect would lose the body of a POST in most clients.
+    app.router.redirect_slashes = False
     app.state.edge = edge
     return app

@@ -179,7 +179,10 @@ def _template_kwargs(fields: ChatFields) -> dict[str, Any]:
     raw = bytes(fields.chat_template_kwargs)
     if len(raw) > MAX_TEMPLATE_KWARGS_BYTES:
         raise BadRequest(f"{param} has {len(raw)} bytes; at most {MAX_TEMPLATE_KWARGS_BYTES} are taken", param=param)
-    given = {} if is_absent(fields.chat_template_kwargs) else msgspec.json.decode(raw)
+    try:
+        given = {} if is_absent(fields.chat_template_kwargs) else msgspec.json.decode(raw)
+    except RecursionError:
+        raise BadRequest(f"{param} is nested too deeply; flatten it", param=param) from None
     if not isinstance(given, dict):
         raise BadRequest(f"{param} must be an object", param=param)
     for name in _RESERVED & given.keys():

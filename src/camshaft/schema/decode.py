@@ -42,8 +42,10 @@ UNSUPPORTED = {
     "thinking_token_budget": "use max_tokens",
 }
 
+MAX_SAID_CHARS = 300
+
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `(?P<where>(?:key in )?\$[^`]*)`)?$", re.DOTALL)
-_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<name>.*)`$", re.DOTALL)
+_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<name>.*?)`?$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<name>[^`]*)`$")
 _TICKED = re.compile(r"`([^`]*)`")
 _KINDS = {"object": "an object", "array": "an array", "str": "a string", "int": "an integer", "float": "a number", "bool": "true or false"}
@@ -85,9 +87,12 @@ def _explain(error: str, kind: type[Struct]) -> BadRequest:
     """msgspec's message as ours: which field, what is wrong, what would be right."""
     match = _AT.match(error)
     what = match["what"] if match else error
+    if len(what) > MAX_SAID_CHARS:
+        # It repeats what the client sent, which may be megabytes.
+        what = what[:MAX_SAID_CHARS] + "..."
     path = ((match["where"] if match else None) or "$").removeprefix("key in ").removeprefix("$").removeprefix(".").replace("[...]", "")
     if unknown := _UNKNOWN.match(what):
-        name = unknown["name"][:100]
+        name = unknown["name"]
         full = f"{path}.{name}" if path else name
         if (hint := UNSUPPORTED.get(name)) is not None:
             return BadRequest(f"{full} is not supported: {hint}", param=full)

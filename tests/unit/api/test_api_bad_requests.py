@@ -252,6 +252,22 @@ async def test_a_schema_within_the_depth_passes() -> None:
         assert (await client.post(CHAT_PATH, json=HI | fields)).status_code == 200
 
 
+async def test_data_as_deep_as_the_parser_just_takes_is_never_our_fault() -> None:
+    async with client_of(app_over(Scripted())) as client:
+        for depth in range(900, 1000, 3):
+            for field in ("chat_template_kwargs", "metadata"):
+                deep = '{"a":' * depth + "1" + "}" * depth
+                body = f'{{"messages": [{{"role": "user", "content": "hi"}}], "{field}": {deep}}}'
+                assert (await client.post(CHAT_PATH, content=body)).status_code in (200, 400), depth
+
+
+@pytest.mark.parametrize("fields", [{"tool_choice": "x" * 1_000_000}, {"x" * 1_000_000: 1}, {"response_format": {"type": "x" * 1_000_000}}])
+async def test_an_error_does_not_send_megabytes_back(fields: dict[str, Any]) -> None:
+    reply = await post(CHAT_PATH, HI | fields)
+    assert reply.status_code == 400
+    assert len(reply.content) < 2000
+
+
 async def test_constraints_too_large_to_compile_are_refused_before_anybody_tries() -> None:
     error = await refused(CHAT_PATH, HI | {"structured_outputs": {"regex": "a" * 8193}})
     assert (error["param"], error["code"]) == ("structured_outputs.regex", "invalid_grammar")
@@ -265,7 +281,8 @@ async def test_an_unknown_model_is_a_404_and_so_is_an_unknown_path() -> None:
     error = await refused(CHAT_PATH, HI | {"model": "tinny"}, 404)
     assert (error["code"], error["param"]) == ("model_not_found", "model")
     assert "'tiny'" in error["message"]
-    assert (await refused("/v1/responses", {}, 404))["code"] == "not_found"
+    for path in ("/v1/responses", CHAT_PATH + "/"):
+        assert (await refused(path, {}, 404))["code"] == "not_found"
 
 
 async def test_a_wrong_method_is_a_405_with_the_right_one() -> None:
