@@ -22,6 +22,7 @@ def rendered(tokenizer: PreTrainedTokenizerFast, one: Conversation) -> str | Non
             one["messages"],
             tools=one.get("tools"),
             add_generation_prompt=one.get("add_generation_prompt", True),
+            continue_final_message=one.get("continue_final_message", False),
             tokenize=False,
             **one.get("template_kwargs", {}),
         )

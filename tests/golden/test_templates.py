@@ -38,7 +38,11 @@ TEMPLATES = {family: template(family) for family in FAMILIES}
 
 def prompt(one: Conversation) -> ChatPrompt:
     return ChatPrompt(
-        tuple(one["messages"]), tuple(one.get("tools", ())), one.get("add_generation_prompt", True), one.get("template_kwargs", {})
+        messages=tuple(one["messages"]),
+        tools=tuple(one.get("tools", ())),
+        add_generation_prompt=one.get("add_generation_prompt", True),
+        template_kwargs=one.get("template_kwargs", {}),
+        continue_final_message=one.get("continue_final_message", False),
     )
 
 

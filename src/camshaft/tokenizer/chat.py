@@ -14,14 +14,14 @@ from camshaft.clock import SystemClock
 from camshaft.errors import BadRequest, ModelError
 from camshaft.tokenizer.marked import Marked, mask_of, plain
 from camshaft.tokenizer.sandbox import Budget, Sandbox
+from camshaft.tokenizer.tokenizer import Part
 from camshaft.tokenizer.toolprompt import describe_tools
 from camshaft.tokenizer.tools import ToolFormat, detect
 from camshaft.types import ChatPrompt, Clock
 
-Part = tuple[str, bool]
-
 _MAX_SOURCE_CHARS = 1_000_000
 _MAX_DEPTH = 64
+_END_MARK = "\ue000camshaft:end-of-text\ue000 "  # the blank at the end shows whether the template trims
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 # What a template raises when it meets a conversation that it was not written for.
 _TEMPLATE_FAILURES = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
@@ -62,6 +62,8 @@ class ChatTemplate:
         if not prompt.messages:
             raise BadRequest("messages must not be empty", param="messages")
         messages = [_normal(message, flat=not self._takes_lists) for message in prompt.messages]
+        if prompt.continue_final_message:
+            messages[-1] = _to_be_continued(messages[-1])
         tools = list(prompt.tools)
         if not self._knows_tools:
             messages, tools = describe_tools(messages, tools), []
@@ -75,7 +77,7 @@ class ChatTemplate:
             "add_generation_prompt": prompt.add_generation_prompt,
         }
         text = self._run(values)
-        return _parts(_cut_after_last(text, messages[-1]) if prompt.continue_final_message else text)
+        return _parts(_up_to_the_end_mark(text) if prompt.continue_final_message else text)
 
     def _run(self, values: dict[str, Any]) -> str:
         max_s, max_chars = self._limits
@@ -113,6 +115,25 @@ def _normal(message: Mapping[str, Any], *, flat: bool) -> dict[str, Any]:
     return found
 
 
+def _to_be_continued(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with a mark at the end of its text, so that its place is found in the output."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return message | {"content": content + _END_MARK}
+    if isinstance(content, (list, tuple)) and content and isinstance(content[-1], Mapping) and "text" in content[-1]:
+        return message | {"content": [*content[:-1], {**content[-1], "text": content[-1]["text"] + _END_MARK}]}
+    raise BadRequest("continue_final_message needs a last message with text", param="continue_final_message")
+
+
+def _up_to_the_end_mark(text: str) -> str:
+    """The output up to where the last message's text ends. A template that trims the mark would have trimmed the text before it."""
+    mark = _END_MARK.strip()
+    at = plain(text).rfind(mark)
+    if at < 0:
+        raise BadRequest("the last message cannot be continued: the model's chat template leaves it out", param="continue_final_message")
+    return text[:at] if text.startswith(_END_MARK, at) else text[:at].rstrip()
+
+
 def _text_of(part: Any) -> str:
     if isinstance(part, Mapping) and isinstance(part.get("text"), str):
         return str(part["text"])
@@ -146,16 +167,6 @@ def _marked(value: Any, depth: int) -> Any:
     if isinstance(value, (list, tuple)):
         return [_marked(item, depth + 1) for item in value]
     return value
-
-
-def _cut_after_last(text: str, message: Mapping[str, Any]) -> str:
-    """The rendering up to the end of the last message's content, where the model is to go on. Templates may trim what they show."""
-    content = str(message.get("content") or "")
-    for shown in (content, content.rstrip(), content.strip()):
-        at = plain(text).rfind(shown) if shown else -1
-        if at >= 0:
-            return text[: at + len(shown)]
-    raise BadRequest("the model's chat template does not show the last message as it is, so that it cannot be continued", param="messages")
 
 
 def _parts(text: str) -> list[Part]:

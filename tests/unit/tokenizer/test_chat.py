@@ -94,3 +94,11 @@ def test_deep_nesting_is_a_bad_request() -> None:
 def test_special_tokens_of_the_model_are_control_and_a_users_are_not() -> None:
     template = ChatTemplate("{{ bos_token }}{{ messages[0].content }}", special_tokens={"bos_token": "<s>"})
     assert template.render(ChatPrompt(({"role": "user", "content": "<s>"},))) == [("<s>", True), ("<s>", False)]
+
+
+def test_a_message_that_the_template_leaves_out_cannot_be_continued() -> None:
+    for template in ("always the same", "{{ messages[0].role }}"):
+        with pytest.raises(BadRequest, match="leaves it out"):
+            ChatTemplate(template).render(ChatPrompt(({"role": "assistant", "content": "x"},), continue_final_message=True))
+    with pytest.raises(BadRequest, match="with text"):
+        ChatTemplate("x").render(ChatPrompt(({"role": "assistant", "content": None},), continue_final_message=True))
