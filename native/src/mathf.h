@@ -2,7 +2,8 @@
 //
 //   t = fma(x, log2e, 1.5 * 2^23); n = t - 1.5 * 2^23       n is x * log2e rounded to nearest even, and t's low bits hold it as an integer
 //   r = fma(-n, ln2_hi, x); r = fma(-n, ln2_lo, r)          |r| <= ln2 / 2; n * ln2_hi is exact
-//   p = 1 + r + r^2 * (c2 + c3 r + c4 r^2 + c5 r^3 + c6 r^4) by Horner with fma; minimax on |r| <= ln2 / 2, relative error 4.2e-9 with these float32 coefficients
+//   p = 1 + r + r^2 * (c2 + c3 r + c4 r^2 + c5 r^3 + c6 r^4) by Horner with fma; minimax on |r| <= ln2 / 2, relative error 4.2e-9 with
+//       these float32 coefficients
 //   result = p with n added to its exponent field
 //
 // x above 88.7 counts as 88.7 (the result stays finite), x below -87.3 gives 0 (the result is never subnormal), NaN gives NaN.

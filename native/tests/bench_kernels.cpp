@@ -56,9 +56,10 @@ __attribute__((target("avx2,fma"))) void fma_loop() {
   Wide a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{}, i{}, j{}, k{}, l{};
   for (int n = 0; n < 30'000; n++)
     asm volatile(
-        "vfmadd231ps %%ymm15, %%ymm15, %0\n vfmadd231ps %%ymm15, %%ymm15, %1\n vfmadd231ps %%ymm15, %%ymm15, %2\n vfmadd231ps %%ymm15, %%ymm15, %3\n"
-        "vfmadd231ps %%ymm15, %%ymm15, %4\n vfmadd231ps %%ymm15, %%ymm15, %5\n vfmadd231ps %%ymm15, %%ymm15, %6\n vfmadd231ps %%ymm15, %%ymm15, %7\n"
-        "vfmadd231ps %%ymm15, %%ymm15, %8\n vfmadd231ps %%ymm15, %%ymm15, %9\n vfmadd231ps %%ymm15, %%ymm15, %10\n vfmadd231ps %%ymm15, %%ymm15, %11\n"
+        "vfmadd231ps %%ymm15, %%ymm15, %0\n vfmadd231ps %%ymm15, %%ymm15, %1\n vfmadd231ps %%ymm15, %%ymm15, %2\n"
+        "vfmadd231ps %%ymm15, %%ymm15, %3\n vfmadd231ps %%ymm15, %%ymm15, %4\n vfmadd231ps %%ymm15, %%ymm15, %5\n"
+        "vfmadd231ps %%ymm15, %%ymm15, %6\n vfmadd231ps %%ymm15, %%ymm15, %7\n vfmadd231ps %%ymm15, %%ymm15, %8\n"
+        "vfmadd231ps %%ymm15, %%ymm15, %9\n vfmadd231ps %%ymm15, %%ymm15, %10\n vfmadd231ps %%ymm15, %%ymm15, %11\n"
         : "+x"(a), "+x"(b), "+x"(c), "+x"(d), "+x"(e), "+x"(f), "+x"(g), "+x"(h), "+x"(i), "+x"(j), "+x"(k), "+x"(l));
 }
 #else
@@ -103,8 +104,7 @@ constexpr Shape kDecode[] = {
     {"gemma3-270m at 4096", {4, 1, 256, 32, kBf16, 0, 0, 4095, 1}},
 };
 
-// `layers` caches of one sequence behind each other, each with its own scattered blocks, so that a call finds none of its K and V in a core's caches
-// when there are enough.
+// `layers` caches of one sequence behind each other, their blocks scattered; with enough of them a call finds no K and V in a core's caches.
 struct Caches {
   AttnCase c;
   AttnArgs args;
@@ -120,7 +120,8 @@ struct Caches {
     layer_bytes = n_blocks * block_bytes;
     pool.resize(2 * layer_bytes * layers);
     Random random(1);
-    for (size_t i = 0; i < pool.size() / 2; i++) reinterpret_cast<uint16_t*>(pool.data())[i] = static_cast<uint16_t>(0x3c00 + random.bits() % 0x300);
+    auto* words = reinterpret_cast<uint16_t*>(pool.data());
+    for (size_t i = 0; i < pool.size() / 2; i++) words[i] = static_cast<uint16_t>(0x3c00 + random.bits() % 0x300);
     for (int i = 0; i < n_blocks; i++) table.push_back(static_cast<int32_t>((static_cast<int64_t>(i) * 7919) % n_blocks));
     args = {{nullptr, nullptr, block_bytes, c.block_size, c.n_kv_heads, c.head_dim, c.type}, c.n_heads, c.window, 0.125f, c.softcap};
     q = random.floats(static_cast<size_t>(c.n_heads) * c.head_dim * c.n_new);
@@ -131,14 +132,20 @@ struct Caches {
     args.kv.k = pool.data() + 2 * layer_bytes * (calls++ % layers);
     args.kv.v = args.kv.k + layer_bytes;
     const int64_t width = static_cast<int64_t>(c.n_heads) * c.head_dim;
-    for (int h = 0; h < c.n_kv_heads; h++) kernels.attention(args, {table.data(), 0, c.n_new, c.start}, h, 0, c.n_new, {q.data(), width}, {out.data(), width}, scratch.data());
+    const AttnRow row{table.data(), 0, c.n_new, c.start};
+    for (int h = 0; h < c.n_kv_heads; h++)
+      kernels.attention(args, row, h, 0, c.n_new, {q.data(), width}, {out.data(), width}, scratch.data());
   }
 };
 
 double visible_pairs(const AttnCase& c) {
   double pairs = 0;
-  for (int t = 0; t < c.n_new; t++) pairs += c.window > 0 ? std::min(c.window, c.start + t + 1) : c.start + t + 1;
+  for (int seen = c.start + 1; seen <= c.start + c.n_new; seen++) pairs += c.window > 0 ? std::min(c.window, seen) : seen;
   return pairs;
+}
+
+void print_row(const char* name, double seconds, double amount, double percent) {
+  std::printf("%-36s %10.1f %10.1f %7.0f%%\n", name, seconds * 1e6, amount / seconds / 1e9, percent);
 }
 
 void bench_attention(const Kernels& kernels) {
@@ -147,7 +154,7 @@ void bench_attention(const Kernels& kernels) {
     Caches caches(kernels, shape.c, 1);
     const Timing t = measure([&] { caches.run(kernels); }, fma_loop);
     const double flops = 4 * visible_pairs(shape.c) * shape.c.n_heads * shape.c.head_dim;
-    std::printf("%-36s %10.1f %10.1f %7.0f%%\n", shape.name, t.seconds * 1e6, flops / t.seconds / 1e9, 100 * flops / kFmaFlops / t.yardsticks);
+    print_row(shape.name, t.seconds, flops, 100 * flops / kFmaFlops / t.yardsticks);
   }
   std::printf("%-36s %10s %10s %8s\n", "decode", "us", "GB/s", "of read");
   for (const Shape& shape : kDecode) {
@@ -155,7 +162,7 @@ void bench_attention(const Kernels& kernels) {
     Caches caches(kernels, shape.c, static_cast<int>(std::max<size_t>(1, (size_t{192} << 20) / once)));
     const Timing t = measure([&] { caches.run(kernels); }, read_loop);
     const double bytes = static_cast<double>(once);
-    std::printf("%-36s %10.1f %10.1f %7.0f%%\n", shape.name, t.seconds * 1e6, bytes / t.seconds / 1e9, 100 * bytes / static_cast<double>(kReadBytes) / t.yardsticks);
+    print_row(shape.name, t.seconds, bytes, 100 * bytes / static_cast<double>(kReadBytes) / t.yardsticks);
   }
 }
 
@@ -184,10 +191,11 @@ void bench_rows(const Kernels& kernels) {
 int main(int argc, char** argv) {
   read_loop();  // touches its memory
   const double fma = measure(fma_loop, fma_loop).seconds, read = measure(read_loop, fma_loop).seconds;
-  std::printf("one thread: %.1f GFLOP/s of 256-bit FMA, %.1f GB/s of reads\n", kFmaFlops / fma / 1e9, static_cast<double>(kReadBytes) / read / 1e9);
+  const double bytes = static_cast<double>(kReadBytes);
+  std::printf("one thread: %.1f GFLOP/s of 256-bit FMA, %.1f GB/s of reads\n", kFmaFlops / fma / 1e9, bytes / read / 1e9);
   for (const std::string& isa : available_isas()) {
-    const bool wanted = argc > 1 ? std::any_of(argv + 1, argv + argc, [&](const char* name) { return isa == name; }) : isa != "ref";
-    if (!wanted) continue;
+    const bool named = std::any_of(argv + 1, argv + argc, [&](const char* name) { return isa == name; });
+    if (argc > 1 ? !named : isa == "ref") continue;
     const Kernels& kernels = select_kernels(isa);
     std::printf("-- %s\n", kernels.name);
     bench_attention(kernels);

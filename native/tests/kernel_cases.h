@@ -10,7 +10,8 @@ constexpr int kLengths[] = {1, 3, 7, 8, 9, 15, 16, 17, 24, 31, 33, 64, 100, 172,
 struct RopeCase {
   int n_heads, head_dim, half;
 };
-constexpr RopeCase kRopeCases[] = {{1, 2, 1}, {2, 4, 2}, {8, 8, 4}, {3, 24, 12}, {2, 32, 16}, {9, 64, 32}, {4, 80, 40}, {2, 96, 32}, {4, 256, 128}, {2, 64, 8}};
+constexpr RopeCase kRopeCases[] = {{1, 2, 1},   {2, 4, 2},   {8, 8, 4},   {3, 24, 12},   {2, 32, 16},
+                                   {9, 64, 32}, {4, 80, 40}, {2, 96, 32}, {4, 256, 128}, {2, 64, 8}};
 
 struct AttnCase {
   int n_heads, n_kv_heads, head_dim, block_size;

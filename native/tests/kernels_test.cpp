@@ -29,7 +29,8 @@ bool same(const Floats& a, const Floats& b) {
 }
 
 const float kInf = std::numeric_limits<float>::infinity();
-const Floats kSpecial = {0.0f, -0.0f, 1e-42f, -1e-42f, 1e-30f, -1e-30f, 87.2f, 87.4f, -87.2f, -87.4f, 88.6f, 88.8f, -88.8f, 44.0f, -44.5f, 1e30f, -1e30f, kInf, -kInf, std::nanf("")};
+const Floats kSpecial = {0.0f,  -0.0f, 1e-42f, -1e-42f, 1e-30f, -1e-30f, 87.2f,  87.4f, -87.2f, -87.4f,
+                         88.6f, 88.8f, -88.8f, 44.0f,   -44.5f, 1e30f,   -1e30f, kInf,  -kInf,  std::nanf("")};
 
 Floats with_specials(Random& random, size_t n, float scale) {
   Floats x = random.floats(n, scale);
@@ -150,7 +151,8 @@ std::vector<uint8_t> written(const Kernels& kernels, const AttnCase& c) {
   const std::vector<int32_t> table = {2, 0, 3};
   const size_t width = static_cast<size_t>(c.n_kv_heads) * c.head_dim, block_bytes = width * c.block_size * (c.type == kF32 ? 4 : 2);
   std::vector<uint8_t> bytes(2 * 4 * block_bytes);
-  const KvWriteArgs args{{bytes.data(), bytes.data() + 4 * block_bytes, block_bytes, c.block_size, c.n_kv_heads, c.head_dim, c.type}, table.data()};
+  const KvLayer kv{bytes.data(), bytes.data() + 4 * block_bytes, block_bytes, c.block_size, c.n_kv_heads, c.head_dim, c.type};
+  const KvWriteArgs args{kv, table.data()};
   for (int pos : {0, 3 * c.block_size - 1, c.block_size, 15, 2 * c.block_size + 7, c.block_size - 1}) {
     Floats k = random.floats(width, 3.0f), v = random.floats(width, 3.0f);
     for (size_t i = 0; i < kSpecial.size() && i < width; i++) k[width - 1 - i] = v[i] = kSpecial[i];

@@ -15,16 +15,19 @@ struct Cache {
 
   float k(int pos, int d) const {
     const int token = pos % kv.block_size;
-    return element(kv.k, pos, head_start() + static_cast<size_t>(token / kSubBlock * kSubBlock) * dim() + static_cast<size_t>(d * kSubBlock + token % kSubBlock));
+    const size_t sub_block = static_cast<size_t>(token / kSubBlock * kSubBlock) * dim();
+    return element(kv.k, pos, sub_block + static_cast<size_t>(d * kSubBlock + token % kSubBlock));
   }
-  float v(int pos, int d) const { return element(kv.v, pos, head_start() + static_cast<size_t>(pos % kv.block_size) * dim() + static_cast<size_t>(d)); }
+  float v(int pos, int d) const { return element(kv.v, pos, static_cast<size_t>(pos % kv.block_size) * dim() + static_cast<size_t>(d)); }
 
  private:
   size_t dim() const { return static_cast<size_t>(kv.head_dim); }
-  size_t head_start() const { return static_cast<size_t>(kv_head) * static_cast<size_t>(kv.block_size) * dim(); }
+  // Element `index` of this head's part of the block that holds `pos`.
   float element(const uint8_t* base, int pos, size_t index) const {
     const uint8_t* block = base + static_cast<size_t>(table[pos / kv.block_size]) * kv.block_bytes;
-    return kv.type == KvType::f32 ? reinterpret_cast<const float*>(block)[index] : bf16_to_f32(reinterpret_cast<const uint16_t*>(block)[index]);
+    index += static_cast<size_t>(kv_head) * static_cast<size_t>(kv.block_size) * dim();
+    if (kv.type == KvType::f32) return reinterpret_cast<const float*>(block)[index];
+    return bf16_to_f32(reinterpret_cast<const uint16_t*>(block)[index]);
   }
 };
 
@@ -92,8 +95,10 @@ void attention(const AttnArgs& a, const AttnRow& row, int kv_head, int t_begin, 
   const int per_kv = a.n_heads / a.kv.n_kv_heads, dim = a.kv.head_dim;
   const Cache cache{a.kv, row.table, kv_head};
   for (int t = t_begin; t < t_end; t++)
-    for (int h = kv_head * per_kv; h < (kv_head + 1) * per_kv; h++)
-      attend(a, cache, row.start + (t - row.first), q[t] + static_cast<ptrdiff_t>(h) * dim, out[t] + static_cast<ptrdiff_t>(h) * dim, scratch);
+    for (int h = kv_head * per_kv; h < (kv_head + 1) * per_kv; h++) {
+      const ptrdiff_t at = static_cast<ptrdiff_t>(h) * dim;
+      attend(a, cache, row.start + (t - row.first), q[t] + at, out[t] + at, scratch);
+    }
 }
 
 }  // namespace camshaft::ref

@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kMicro = 6;       // queries of a micro-tile
 constexpr int kTile = 2 * kMicro;
-constexpr int kMaxTile = 16;    // a last tile may grow to this, so that 13 to 16 grouped heads are read for once in decode; the lanes of a V16
+// A last tile may grow to the lanes of a V16, so that K and V of up to 16 grouped heads are read once in decode.
+constexpr int kMaxTile = 16;
 constexpr int kSubBlocks = kSpan / kSubBlock;
 constexpr float kUnseen = -3.402823466e38f;  // the maximum of nothing; finite, so that kUnseen - kUnseen is 0
 
@@ -97,7 +98,8 @@ template <class T> SpanView<T> view_span(const KvLayer& kv, const int32_t* table
 }
 
 // s[r][b * 16 + lane] = (q_r . k) * scale for N queries and B sub-blocks.
-template <class Kv, int N, int B> void score(const float* q, const typename Kv::T* const* k, const typename Kv::T* const* v, int dim, float scale, float* s) {
+template <class Kv, int N, int B, class T = typename Kv::T>
+void score(const float* q, const T* const* k, const T* const* v, int dim, float scale, float* s) {
   V16 sum[N][B];
   for (int r = 0; r < N; r++)
     for (int b = 0; b < B; b++) sum[r][b] = zero();
@@ -116,34 +118,35 @@ template <class Kv, int N, int B> void score(const float* q, const typename Kv::
 // As many sub-blocks at once as there are registers for, so that one query alone does not wait for its own sums.
 template <int N> constexpr int kWide = kAccumulators / N >= 4 ? 4 : kAccumulators / N >= 2 ? 2 : 1;
 
-template <class Kv, int N> void score_span(const Micro& micro, const SpanView<typename Kv::T>& span, Range seen, int dim, float scale, float* s) {
+template <class Kv, int N, class T = typename Kv::T>
+void score_span(const Micro& micro, const SpanView<T>& span, Range seen, int dim, float scale, float* s) {
   const int end = ceil_div(seen.end, kSubBlock);
   int b = seen.begin / kSubBlock;
   for (; b + kWide<N> <= end; b += kWide<N>) score<Kv, N, kWide<N>>(micro.q, span.k + b, span.v + b, dim, scale, s + b * kSubBlock);
   for (; b < end; b++) score<Kv, N, 1>(micro.q, span.k + b, span.v + b, dim, scale, s + b * kSubBlock);
 }
 
-// Scores to probabilities in place, over sub-blocks [first, end) of one query's row, of which it sees `seen`. Returns m and l.
-inline void soften(float* s, int first, int end, Range seen, float cap, float& m, float& l) {
+// Scores to probabilities in place, over some sub-blocks of one query's row, of whose positions it sees `seen`. Sets m and l.
+inline void soften(float* s, Range blocks, Range seen, float cap, float& m, float& l) {
+  const auto each = [&](auto change) {
+    for (float* at = s + blocks.begin * kSubBlock; at < s + blocks.end * kSubBlock; at += kSubBlock) change(at);
+  };
   m = kUnseen, l = 0.0f;
-  if (seen.empty()) {
-    for (int b = first; b < end; b++) store(s + b * kSubBlock, zero());
-    return;
-  }
-  if (cap > 0)
-    for (int b = first; b < end; b++) store(s + b * kSubBlock, mul(set1(cap), tanh(div(load(s + b * kSubBlock), set1(cap)))));
-  if (seen.begin > first * kSubBlock || seen.end < end * kSubBlock)
-    for (int b = first; b < end; b++)
-      store(s + b * kSubBlock, keep_lanes(load(s + b * kSubBlock), seen.begin - b * kSubBlock, seen.end - b * kSubBlock, set1(-__builtin_inff())));
-  V16 top = load(s + first * kSubBlock);
-  for (int b = first + 1; b < end; b++) top = max(top, load(s + b * kSubBlock));
+  if (seen.empty()) return each([](float* at) { store(at, zero()); });
+  if (cap > 0) each([&](float* at) { store(at, mul(set1(cap), tanh(div(load(at), set1(cap))))); });
+  if (seen.begin > blocks.begin * kSubBlock || seen.end < blocks.end * kSubBlock)
+    each([&](float* at) {
+      const int first = static_cast<int>(at - s);
+      store(at, keep_lanes(load(at), seen.begin - first, seen.end - first, set1(-__builtin_inff())));
+    });
+  V16 top = set1(kUnseen), total = zero();
+  each([&](float* at) { top = max(top, load(at)); });
   m = hmax(top);
-  V16 total = zero();
-  for (int b = first; b < end; b++) {
-    const V16 p = exp_small(sub(load(s + b * kSubBlock), set1(m)));
-    store(s + b * kSubBlock, p);
+  each([&](float* at) {
+    const V16 p = exp_small(sub(load(at), set1(m)));
+    store(at, p);
     total = add(total, p);
-  }
+  });
   l = hsum(total);
 }
 
@@ -157,8 +160,9 @@ inline void merge_sums(Tile& tile) {
   store(tile.sum, fma(load(tile.sum), keep, mul(load(tile.l), take)));
 }
 
-// O[r][c * 16 + lane] merged with the sum of p_rj * v_j over `seen`, for N queries and C vectors of d from d0 on; the last has `lanes` elements.
-template <class Kv, int N, int C, bool kTail> void mix(const Tile& tile, int first, const SpanView<typename Kv::T>& span, Range seen, int d0) {
+// O[r][c * 16 + lane] merged with the sum of p_rj * v_j over `seen`, for N queries and C vectors of d from d0 on, or the tail's one.
+template <class Kv, int N, int C, bool kTail, class T = typename Kv::T>
+void mix(const Tile& tile, int first, const SpanView<T>& span, Range seen, int d0) {
   const int dim = tile.dim, lanes = dim - d0;
   const float* p = tile.s + first * kSpan;
   V16 sum[N][C];
@@ -166,9 +170,9 @@ template <class Kv, int N, int C, bool kTail> void mix(const Tile& tile, int fir
     for (int c = 0; c < C; c++) sum[r][c] = zero();
   for (int b = seen.begin / kSubBlock; b * kSubBlock < seen.end; b++) {
     const Range in = clip(seen, b * kSubBlock, kSubBlock);
-    const typename Kv::T *v = span.v[b] + d0 + in.begin * dim, *ahead = span.ahead[b] + d0 + in.begin * dim;
+    const T *v = span.v[b] + d0 + in.begin * dim, *ahead = span.ahead[b] + d0 + in.begin * dim;
     for (int j = b * kSubBlock + in.begin; j < b * kSubBlock + in.end; j++, v += dim, ahead += dim) {
-      for (int c = 0; c < C; c += kLineVectors<typename Kv::T>) __builtin_prefetch(ahead + c * kLanes);
+      for (int c = 0; c < C; c += kLineVectors<T>) __builtin_prefetch(ahead + c * kLanes);
       V16 vd[C];
       for (int c = 0; c < C; c++) vd[c] = kTail ? Kv::load_n(v, lanes) : Kv::load(v + c * kLanes);
       for (int r = 0; r < N; r++) {
@@ -210,7 +214,8 @@ template <class Kv> void attend_span(const AttnArgs& a, Tile& tile, const SpanVi
     if (!seen.empty())
       with_count(micro.n, [&]<int N>() { score_span<Kv, N>(micro, span, seen, tile.dim, a.scale, tile.s + micro.first * kSpan); });
     for (int r = micro.first; r < micro.first + micro.n; r++)
-      soften(tile.s + r * kSpan, seen.begin / kSubBlock, ceil_div(seen.end, kSubBlock), clip(tile.query_sees[r], base, kSpan), a.softcap, tile.m[r], tile.l[r]);
+      soften(tile.s + r * kSpan, {seen.begin / kSubBlock, ceil_div(seen.end, kSubBlock)}, clip(tile.query_sees[r], base, kSpan), a.softcap,
+             tile.m[r], tile.l[r]);
   }
   merge_sums(tile);
   for (int i = 0; i < tile.n_micros; i++) {
@@ -228,7 +233,10 @@ struct Queries {
   Rows q, out;
 
   int per_kv() const { return a.n_heads / a.kv.n_kv_heads; }
-  float* at(Rows rows, int i) const { return rows[t_begin + i / per_kv()] + static_cast<ptrdiff_t>(kv_head * per_kv() + i % per_kv()) * a.kv.head_dim; }
+  float* at(Rows rows, int i) const {
+    const int head = kv_head * per_kv() + i % per_kv();
+    return rows[t_begin + i / per_kv()] + static_cast<ptrdiff_t>(head) * a.kv.head_dim;
+  }
   Range sees(int i) const {
     const int pos = row.start + (t_begin + i / per_kv() - row.first);
     return {a.window > 0 && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0, pos + 1};
@@ -259,7 +267,10 @@ template <class Kv> void close_tile(const Tile& tile, const Queries& queries, in
   store(inv, div(set1(1.0f), load(tile.sum)));
   for (int r = 0; r < tile.n; r++) {
     float* out = queries.at(queries.out, begin + r);
-    for_lanes(tile.dim, [&](int d, int lanes) { store_up_to(out + d, Kv::natural(fma(load(tile.o + r * tile.dim_lanes + d), set1(inv[r]), zero())), lanes); });
+    for_lanes(tile.dim, [&](int d, int lanes) {
+      const V16 o = fma(load(tile.o + r * tile.dim_lanes + d), set1(inv[r]), zero());
+      store_up_to(out + d, Kv::natural(o), lanes);
+    });
   }
 }
 
@@ -271,7 +282,9 @@ template <class Kv> void attend(const Queries& queries, int n, float* scratch) {
   for (int begin = 0; begin < n;) {
     const int count = n - begin <= kMaxTile ? n - begin : kTile;
     open_tile(tile, queries, begin, count, tile.o + kMaxTile * tile.dim_lanes);
-    const auto view = [&](int base) { return view_span<typename Kv::T>(kv, queries.row.table, queries.kv_head, base, clip(tile.sees, base, kSpan)); };
+    const auto view = [&](int at) {
+      return view_span<typename Kv::T>(kv, queries.row.table, queries.kv_head, at, clip(tile.sees, at, kSpan));
+    };
     int base = tile.sees.begin / kSpan * kSpan;
     for (auto span = view(base); base < tile.sees.end; base += kSpan) {
       const auto next = view(base + kSpan);

@@ -84,7 +84,8 @@ inline float hmax(V16 v) {
 // order costs shuffles; `natural` puts a result back.
 inline V16 load_split(const uint16_t* p) {
   const __m256i raw = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  return {_mm256_castsi256_ps(_mm256_slli_epi32(raw, 16)), _mm256_castsi256_ps(_mm256_and_si256(raw, _mm256_set1_epi32(static_cast<int>(0xffff0000u))))};
+  const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(raw, 16)), _mm256_castsi256_ps(_mm256_and_si256(raw, upper))};
 }
 inline V16 natural(V16 split) {
   const __m256 a = _mm256_unpacklo_ps(split.lo, split.hi), b = _mm256_unpackhi_ps(split.lo, split.hi);
