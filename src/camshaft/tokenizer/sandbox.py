@@ -28,21 +28,24 @@ from camshaft.types import Clock
 
 _MAX_POWER = 64
 _MAX_ITEMS = 200_000
+_MAX_ALL = 16  # times the largest output: what all strings on the way to it may add up to
+_ITEM = 8  # bytes of a list's item
 # jinja2's own filters that make no new text out of old, so that marks pass through them.
 _KEPT_FILTERS = (
-    "abs", "batch", "count", "d", "default", "dictsort", "first", "float", "groupby", "int", "items", "last", "length", "list", "map",
+    "abs", "batch", "count", "d", "default", "dictsort", "first", "float", "groupby", "int", "items", "last", "length", "map",
     "max", "min", "reject", "rejectattr", "reverse", "round", "select", "selectattr", "slice", "sort", "sum", "unique", "wordcount",
 )  # fmt: skip
 
 
 class Budget:
-    """What is left of one rendering: time, and characters in any one string."""
+    """What is left of one rendering: time, characters in any one string, and characters in all that it ever makes."""
 
     def __init__(self, clock: Clock, seconds: float, max_chars: int) -> None:
         self._clock = clock
         self._until = clock.now() + seconds
         self._turns = 0
-        self.max_chars = max_chars
+        self._max_chars = max_chars
+        self._left = _MAX_ALL * max_chars
 
     def tick(self) -> None:
         """Raises BadRequest when time is up. Looks at the clock now and then: it is called for every operation."""
@@ -51,9 +54,16 @@ class Budget:
             raise BadRequest("the chat template took too long; send a shorter conversation, or choose another template")
 
     def fits(self, n_chars: int) -> None:
-        """Raises BadRequest for a string or a list larger than any rendering may be."""
-        if n_chars > self.max_chars:
-            raise BadRequest(f"the chat template's output would exceed {self.max_chars:,} characters; send a shorter conversation")
+        """Raises BadRequest for a string larger than any rendering may be."""
+        if n_chars > self._max_chars:
+            raise BadRequest(f"the chat template's output would exceed {self._max_chars:,} characters; send a shorter conversation")
+
+    def spend(self, n_chars: int) -> None:
+        """Counts a new string. A list counts eight characters an item. Raises BadRequest where it, or all together, are too large."""
+        self.fits(n_chars)
+        self._left -= n_chars
+        if self._left < 0:
+            raise BadRequest("the chat template makes too much text on its way to the output; send a shorter conversation")
 
 
 class _Generation(Extension):
@@ -130,25 +140,25 @@ class Sandbox(ImmutableSandboxedEnvironment):
             texts.append(self._printed(part))
             n += len(texts[-1])
             self._budget.fits(n)
+        self._budget.spend(n)
         return joined("", texts)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         budget = self._budget
         budget.tick()
         if operator == "%" and isinstance(left, str):
-            return percent(left, right)
+            text = percent(left, right)
+            budget.spend(len(text))
+            return text
         if operator == "*":
-            sizes = [len(x) for x in (left, right) if isinstance(x, (str, list, tuple))]
-            if sizes:
-                times = right if isinstance(left, (str, list, tuple)) else left
-                budget.fits(sizes[0] * max(int(times), 0))
+            sized = next((x for x in (left, right) if isinstance(x, (str, list, tuple))), None)
+            if sized is not None:
+                times = right if sized is left else left
+                budget.fits(_size(sized) * max(int(times), 0))
         if operator == "**" and (abs(left) > 1 << 32 or abs(right) > _MAX_POWER):
             raise BadRequest("the chat template raises a number to a power that no template needs")
         result = super().call_binop(context, operator, left, right)
-        if isinstance(result, (str, list, tuple)):
-            budget.fits(len(result))
-        elif isinstance(result, int):
-            budget.fits(result.bit_length())
+        budget.spend(_size(result))
         return result
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -200,6 +210,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             "format": lambda text, *values: percent(text, values),
             "indent": self._indent,
             "join": self._join,
+            "list": self._list,
             "lower": lambda text: self._marked(text).lower(),
             "replace": self._replace,
             "safe": self._printed,
@@ -213,23 +224,28 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _marked(self, value: Any) -> Marked:
         return control(self._printed(value))
 
+    def _list(self, value: Iterable[Any]) -> list[Any]:
+        items = list(value)
+        self._budget.spend(_size(items))
+        return items
+
     def _join(self, values: Iterable[Any], d: str = "", attribute: str | int | None = None) -> str:
         if attribute is not None:
             values = [self.getitem(value, attribute) for value in values]
         texts = [self._printed(value) for value in values]
-        self._budget.fits(sum(map(len, texts)) + len(d) * len(texts))
+        self._budget.spend(sum(map(len, texts)) + len(d) * len(texts))
         return joined(d, texts)
 
     def _replace(self, text: Any, old: str, new: str, count: int | None = None) -> str:
         marked = self._marked(text)
-        self._budget.fits(len(marked) + (plain(marked).count(old) if old else len(marked) + 1) * len(new))
+        self._budget.spend(len(marked) + (plain(marked).count(old) if old else len(marked) + 1) * len(new))
         return marked.replace(old, new, -1 if count is None else count)
 
     def _indent(self, text: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
         """Each line but the first, and but blank ones, with blanks or another string in front."""
         margin = " " * min(width, 1000) if isinstance(width, int) else width
         lines = (self._marked(text) + "\n").splitlines()
-        self._budget.fits(sum(map(len, lines)) + len(lines) * (len(margin) + 1))
+        self._budget.spend(sum(map(len, lines)) + len(lines) * (len(margin) + 1))
         put = [line if (i == 0 and not first) or not (line or blank) else control(margin) + line for i, line in enumerate(lines)]
         return joined("\n", put)
 
@@ -240,7 +256,18 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self._weigh(value)
         if isinstance(indent, int):
             indent = min(indent, 16)
-        return Marked(json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys))
+        text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        self._budget.spend(len(text))
+        return Marked(text)
+
+
+def _size(value: Any) -> int:
+    """What a value weighs in a budget."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, (list, tuple)):
+        return _ITEM * len(value)
+    return value.bit_length() if isinstance(value, int) else 0
 
 
 def _raise_exception(message: str) -> None:

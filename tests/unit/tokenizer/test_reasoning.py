@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from camshaft.tokenizer import StopMatcher
 from camshaft.tokenizer.pieces import ContentReader, Piece, Reader
 from camshaft.tokenizer.reasoning import ReasoningReader
 from camshaft.tokenizer.tools import HERMES, ToolReader
@@ -82,3 +83,18 @@ def test_reasoning_and_tool_calls_work_together(sizes: list[int]) -> None:
         "call0": "f",
         "arguments0": '{"a": 1}',
     }
+
+
+@given(PARTS, st.lists(st.integers(1, 5), max_size=30), st.sampled_from(["</", "think>", "a\n", "</think>", "a </"]))
+def test_a_stop_string_that_looks_like_the_end_mark_splits_no_mark(text: str, sizes: list[int], stop: str) -> None:
+    def through(sizes: list[int]) -> dict[str, str]:
+        stops, reader = StopMatcher([stop]), ReasoningReader(ContentReader(), begun=True)
+        pieces, at = [], 0
+        for size in [*sizes, len(text)]:
+            pieces.extend(reader.feed(stops.push(text[at : at + size])))
+            at += size
+        if stops.matched is None:
+            pieces.extend(reader.feed(stops.finish()))
+        return collected([*pieces, *reader.end()])
+
+    assert through(sizes) == through([])

@@ -51,6 +51,8 @@ LOOP = "{% for i in range(9999) %}"
         ("{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x | tojson }}", "too large"),
         ("{{ ('a' * 9999) | replace('a', 'b' * 9999) }}", "would exceed"),
         ("{{ (['a'] * 9999) | join('b' * 9999) }}", "would exceed"),
+        ("{% set n = namespace(x=[]) %}{% for i in range(60) %}{% set n.x = n.x + ['a' * 90000] %}{% endfor %}", "too much text"),
+        ("{% set n = namespace(x=[]) %}{% for i in range(600) %}{% set n.x = n.x + [range(9000) | list] %}{% endfor %}", "too much text"),
         ("{{ 10 ** 10 ** 10 }}", "power"),
         ("{{ 'a'.center(10 ** 9) }}", "too wide"),
         ("{{ 'a'.zfill(10 ** 9) }}", "too wide"),

@@ -82,6 +82,12 @@ def test_lone_surrogates_are_a_bad_request(text: str) -> None:
         BPE.encode_parts([(text, False)])
 
 
+def test_half_characters_and_special_tokens_have_their_bytes() -> None:
+    # What logprobs show: one entry a token, whether or not its bytes are text on their own.
+    ids = [*BPE.encode("🙂"), BPE.special_id("<|im_end|>")]
+    assert [BPE.token_bytes(i) for i in ids] == [b"\xf0", b"\x9f", b"\x99", b"\x82", b"<|im_end|>"]
+
+
 def test_ids_outside_the_vocabulary() -> None:
     assert BPE.token_bytes(BPE.vocab_size + 5) == b""  # an embedding may be padded
     with pytest.raises(BadRequest, match="not a token id"):
