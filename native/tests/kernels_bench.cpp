@@ -1,5 +1,5 @@
 // Speed of the small kernels and of attention on one thread: medians, beside what the core can do.
-//   bench_kernels [isa ...]      default: every instruction set of this machine but ref
+//   kernels_bench [isa ...]      default: every instruction set of this machine but ref
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -104,7 +104,7 @@ constexpr Shape kDecode[] = {
     {"gemma3-270m at 4096", {4, 1, 256, 32, kBf16, 0, 0, 4095, 1}},
 };
 
-// `layers` caches of one sequence behind each other, their blocks scattered; with enough of them a call finds no K and V in a core's caches.
+// `layers` caches of one sequence, their blocks scattered; with enough of them a call finds no K and V in the caches of the core.
 struct Caches {
   AttnCase c;
   AttnArgs args;
