@@ -50,7 +50,7 @@ TOKENIZERS = {name: Tokenizer.from_vocab(bpe_vocab(name)) for name in NAMES}
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    "text", ["a" * 100_000, " " * 100_000, "\n" * 100_000, "1" * 100_000, "a1 " * 30_000, "'" * 100_000, " \n" * 50_000, "é" * 50_000]
+    "text", ["a" * 30_000, " " * 30_000, "\n" * 30_000, "1" * 30_000, "a1 " * 30_000, "'" * 30_000, " \n" * 15_000, "é" * 15_000]
 )
 def test_a_monotonous_text_is_encoded_without_trouble(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]

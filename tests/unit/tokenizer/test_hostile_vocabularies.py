@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from camshaft.errors import ModelError
 from camshaft.formats.vocab import Vocab
 from camshaft.tokenizer import Tokenizer
-from vocabularies import bpe_vocab, spm_vocab
+from vocabularies import bpe_vocab
 
 TOKENS = st.text(max_size=4) | st.sampled_from(["<0xZZ>", "<0x41>", "<|im_end|>", "▁", "▁▁", "\0", "a\0b", "<s>", "[", "]", "\ufffd"])
 TOKENS_AT = st.dictionaries(st.integers(0, 400), TOKENS, max_size=12)
@@ -29,6 +29,7 @@ def survives(vocab: Vocab, text: str) -> None:
         assert len(tokenizer.encode(text)) >= tokenizer.n_at_least(text) or tokenizer.decode(tokenizer.encode(text)) != text
 
 
+@settings(max_examples=40)
 @given(TOKENS_AT, TYPES_AT, st.lists(st.text(alphabet="ab Ġhe", max_size=5), max_size=8), st.text(max_size=20))
 def test_a_mutated_byte_level_vocabulary(tokens: dict[int, str], types: dict[int, int], merges: list[str], text: str) -> None:
     vocab = bpe_vocab()

@@ -93,7 +93,7 @@ def test_user_defined_runs_stand_for_themselves_wherever_they_occur_the_longest_
     assert raw == [b"a", b"\n\n", b"\n", b"b", b"  ", b"c"]
 
 
-@pytest.mark.parametrize("text", ["a" * 100_000, " " * 100_000, "ab" * 50_000, "hello world " * 8_000, "é" * 30_000])
+@pytest.mark.parametrize("text", ["a" * 50_000, " " * 50_000, "ab" * 50_000, "hello world " * 8_000, "é" * 30_000])
 def test_a_monotonous_text_is_encoded_without_trouble(text: str) -> None:
     tokenizer = Tokenizer.from_vocab(spm_vocab(add_space_prefix=False))
     ids = tokenizer.encode(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from camshaft.tokenizer.jsonscan import JsonScan
@@ -49,6 +49,7 @@ ONE_AND_TWO: list[tuple[str, dict[str, object]]] = [("f", {"a": 'x "}{" \\ é\n'
 
 
 @pytest.mark.parametrize("format", [HERMES, LLAMA3, MISTRAL])
+@settings(max_examples=40)
 @given(sizes=st.lists(st.integers(1, 12), max_size=80))
 def test_parallel_calls_have_the_right_numbers_and_valid_arguments(format: ToolFormat, sizes: list[int]) -> None:
     content, calls = read(format, spelled(format, ONE_AND_TWO), sizes)
@@ -162,6 +163,7 @@ NOISE = st.lists(
 
 
 @pytest.mark.parametrize("format", [HERMES, LLAMA3, MISTRAL])
+@settings(max_examples=60)
 @given(text=NOISE, sizes=st.lists(st.integers(1, 7), max_size=60))
 def test_noise_gives_the_same_streamed_or_whole(format: ToolFormat, text: str, sizes: list[int]) -> None:
     assert read(format, text, sizes) == read(format, text)
@@ -177,6 +179,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(st.dictionaries(st.text(max_size=5), JSON_VALUES, max_size=4), st.booleans())
 def test_every_json_object_is_followed_to_its_end(value: dict[str, object], ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=1)
