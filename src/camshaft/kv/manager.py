@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from camshaft.kv.block import Block
+from camshaft.kv.block import Block, Node
 from camshaft.kv.evict import Evictor
 from camshaft.kv.pool import Pool
+from camshaft.kv.sessions import Sessions
 from camshaft.kv.table import Table
-from camshaft.kv.tree import Node, Tree
+from camshaft.kv.tree import Tree
+from camshaft.kv.worth import PLAIN, Worth
 from camshaft.types import BlockCopy, Capacity, TablePatch
 
 
@@ -25,6 +27,7 @@ class Claim(NamedTuple):
     tenant: str = ""
     salt: str = ""
     reuse: bool = True  # False: read nothing from the cache (prompt log-probabilities need every position computed)
+    session: str = ""  # a conversation that wishes to be kept
     margin: int = 0  # blocks that must stay available beside this sequence; 0 lets it take the last one
 
 
@@ -62,6 +65,7 @@ class KVManager:
         self.n_hit = 0  # tokens found
         # A window needs its own tokens and those of the chunk in flight; two blocks more for the ragged ends.
         self._window_caps = [None if w is None else (w - 1 + capacity.max_tokens) // self.block_size + 2 for w in self.windows]
+        self._sessions = Sessions(PLAIN.pace_s)
         self._has_windows = any(w is not None for w in self.windows)
 
     # ------------------------------------------------------------------------------------------------------------ sizes
@@ -99,7 +103,22 @@ class KVManager:
         if claim.reuse:
             self.n_queried += len(claim.ids)
             self.n_hit += hit.n_computed
-        return Grant(self._build(root, claim, hit, now), hit.n_computed)
+        worth = self._worth(claim, hit, now)
+        table = self._build(root, claim, hit, now)
+        table.worth = worth
+        return Grant(table, hit.n_computed)
+
+    def _worth(self, claim: Claim, hit: _Hit, now: float) -> Worth:
+        n_tokens = len(claim.ids)
+        if claim.session:
+            turns, pace_s = self._sessions.visit(claim.tenant, claim.session, now)
+            return Worth(turns, pace_s, n_tokens, hinted=True)
+        # Without a name a conversation shows in the tree: it goes on where a chain ended, while a shared beginning has many branches.
+        last = hit.nodes[-1] if hit.nodes else None
+        if last is None or len(last.children) > 2:
+            return Worth(n_tokens=n_tokens)
+        turns = max((b.worth.turns for b in last.blocks if b is not None), default=0) + 1
+        return Worth(turns, n_tokens=n_tokens)
 
     def n_short(self, claim: Claim) -> int:
         """How many blocks too few there are to admit this; 0 where it fits."""
@@ -190,12 +209,12 @@ class KVManager:
             first = table.first[g] = min(self._first_block(g, hit.n_computed), len(hit.nodes))
             row.extend([None] * first)
             for block in self._shared(hit, g):
-                self.pool.hold(block, now)
+                self.pool.hold(block)
                 block.uses += 1
                 row.append(block)
         for src in tails:
             assert src is not None
-            self.pool.hold(src, now)
+            self.pool.hold(src)
             src.uses += 1
             table.sources.append(src)
         for g, src in enumerate(table.sources):
@@ -266,6 +285,7 @@ class KVManager:
         for row in table.blocks:
             for block in reversed(row):
                 if block is not None:
+                    block.worth = table.worth
                     self.pool.drop(block, now)
             row.clear()
         for block in table.sources:

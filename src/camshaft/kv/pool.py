@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from camshaft.kv.block import Block, BlockList
 from camshaft.kv.evict import Evictor
+from camshaft.kv.worth import PLAIN
 
 
 class Pool:
@@ -15,7 +16,7 @@ class Pool:
     """
 
     def __init__(self, n_blocks: int, evictor: Evictor) -> None:
-        self.blocks = [Block(i) for i in range(n_blocks)]
+        self.blocks = [Block(i, PLAIN) for i in range(n_blocks)]
         self.evictor = evictor
         self.evicted: dict[str, int] = {}  # blocks evicted so far, by the evictor's classes
         self._free = BlockList()
@@ -59,10 +60,10 @@ class Pool:
         block.group = group
         return block
 
-    def hold(self, block: Block, now: float) -> None:
+    def hold(self, block: Block) -> None:
         """One more holder; a cached block is in use again."""
         if block.refs == 0:
-            self.evictor.remove(block, now)
+            self.evictor.remove(block)
         block.refs += 1
 
     def drop(self, block: Block, now: float) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from camshaft.kv.block import Block
-from camshaft.kv.tree import Node
+from camshaft.kv.block import Block, Node
+from camshaft.kv.worth import PLAIN
 from camshaft.types import TablePatch
 
 
@@ -13,13 +13,14 @@ class Table:
     Owned by one running sequence and kept by the manager; empty while the sequence waits.
     """
 
-    __slots__ = ("blocks", "copies", "first", "n_sealed", "patches", "sources", "tip")
+    __slots__ = ("blocks", "copies", "first", "n_sealed", "patches", "sources", "tip", "worth")
 
     def __init__(self, tip: Node, n_groups: int) -> None:
         self.blocks: list[list[Block | None]] = [[] for _ in range(n_groups)]
         self.first = [0] * n_groups  # blocks before it are None
         self.tip = tip  # the tree's node of the last sealed block; pinned
         self.n_sealed = 0  # full blocks that the tree knows
+        self.worth = PLAIN  # of these blocks once they are cached
         self.patches: list[TablePatch] = []  # what the runner has not heard yet
         self.copies: list[tuple[Block, Block]] = []  # (src, dst) that the runner has not made yet
         self.sources: list[Block] = []  # held until the copies from them are made

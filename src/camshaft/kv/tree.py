@@ -8,26 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from camshaft.kv.block import Block
-
-
-class Node:
-    """One full block of tokens after one prefix. `blocks[g]` holds its KV for group g where that is cached or in use."""
-
-    __slots__ = ("blocks", "children", "depth", "ids", "parent", "pins")
-
-    def __init__(self, parent: Node | None, ids: tuple[int, ...], n_groups: int) -> None:
-        self.parent = parent
-        self.ids = ids
-        self.depth: int = 0 if parent is None else parent.depth + 1  # blocks from the root; the root has 0
-        self.children: dict[tuple[int, ...], Node] = {}
-        self.blocks: list[Block | None] = [None] * n_groups
-        self.pins = 0  # tables whose chain ends here
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing needs this node any more."""
-        return not self.children and not self.pins and all(b is None for b in self.blocks)
+from camshaft.kv.block import Block, Node
 
 
 class Root(Node):

@@ -288,7 +288,8 @@ class Scheduler:
         request = seq.request
         n_reserve = min(seq.n_known + 1, seq.n_limit)
         margin = self.limits.margin if self.running else 0
-        return Claim(seq.ids, n_reserve, request.tenant, request.cache_salt, not seq.wants_scores, margin)
+        session = request.session if seq.started_at is None else ""
+        return Claim(seq.ids, n_reserve, request.tenant, request.cache_salt, not seq.wants_scores, session, margin)
 
     def _leader_key(self, seq: Sequence) -> tuple[str, str, str]:
         return (seq.request.tenant, seq.request.cache_salt, seq.request.siblings)
