@@ -9,7 +9,8 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as Type
+from gguf import GGML_QUANT_SIZES
+from gguf import GGMLQuantizationType as Type
 from gguf.quants import dequantize, quantize
 
 COLS = 256
@@ -35,7 +36,8 @@ def record(kind: Type, random: np.random.Generator) -> bytes:
     else:
         row = random_blocks(kind, random)
     weights = dequantize(row.view(np.float32) if kind == Type.F32 else row, kind).astype(np.float32).reshape(-1)
-    assert weights.size == COLS and np.isfinite(weights).all(), kind
+    assert weights.size == COLS, kind
+    assert np.isfinite(weights).all(), kind
     return struct.pack("<4I", kind, COLS, row.size, 0) + row.tobytes() + weights.tobytes()
 
 

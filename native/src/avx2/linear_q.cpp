@@ -14,7 +14,8 @@ namespace camshaft::avx2 {
 namespace {
 
 constexpr int kHalves = 2;           // of a tile: rows 0..7 and 8..15
-constexpr size_t kAheadBytes = 1536;  // how far one token's pass asks for weights ahead of their use
+constexpr int kStreams = 4;           // far places that one token's pass reads weights from at once
+constexpr size_t kAheadBytes = 1024;  // how far ahead of their use it asks for them
 
 template <int M>
 using Ints = __m256i[kHalves][M];
@@ -176,17 +177,42 @@ void pass(const LinearArgs& a, int r, int t) {
     acc[0][k] = acc[1][k] = _mm256_setzero_ps();
   }
   for (int g = 0; g < groups; g++, tile++) {
-    if (M == 1)
-      for (size_t line = 0; line < sizeof(Tile); line += 64) _mm_prefetch(reinterpret_cast<const char*>(tile) + kAheadBytes + line, _MM_HINT_T0);
     add_group<M>(*tile, acts, acc);
     for (auto& p : acts) p++;
   }
   for (int k = 0; k < M; k++) finish(a, t + k, r, {acc[0][k], acc[1][k]});
 }
 
+// One token over R rows of tiles, `apart` rows from one another: R streams keep more of memory's latency in flight than one.
+template <int R, class Tile>
+void pass_one(const LinearArgs& a, int r, int apart) {
+  const int groups = a.w.groups();
+  const int64_t stride = int64_t(apart) * groups;
+  const Tile* tile = tile_row<Tile>(a.w, r);
+  const ActGroup* acts[1] = {reinterpret_cast<const ActGroup*>(a.q.data)};
+  Floats<1> acc[R];
+  for (auto& one : acc) one[0][0] = one[1][0] = _mm256_setzero_ps();
+  for (int g = 0; g < groups; g++, tile++, acts[0]++)
+#pragma GCC unroll 4
+    for (int i = 0; i < R; i++) {
+      const char* bytes = reinterpret_cast<const char*>(tile + i * stride);
+      for (size_t line = 0; line < sizeof(Tile); line += 64) _mm_prefetch(bytes + kAheadBytes + line, _MM_HINT_T0);
+      add_group<1>(tile[i * stride], acts, acc[i]);
+    }
+  for (int i = 0; i < R; i++) finish(a, 0, r + i * apart, {acc[i][0][0], acc[i][1][0]});
+}
+
+template <class Tile>
+void one_token(const LinearArgs& a, int tile_begin, int tile_end) {
+  const int apart = (tile_end - tile_begin) / kStreams;
+  for (int r = tile_begin; r < tile_begin + apart; r++) pass_one<kStreams, Tile>(a, r, apart);
+  for (int r = tile_begin + kStreams * apart; r < tile_end; r++) pass_one<1, Tile>(a, r, 0);
+}
+
 // Three tokens a pass, the last four as two and two.
 template <class Tile>
 void linear_q(const LinearArgs& a, int tile_begin, int tile_end) {
+  if (a.tokens == 1) return one_token<Tile>(a, tile_begin, tile_end);
   for (int r = tile_begin; r < tile_end; r++)
     for (int t = 0; t < a.tokens;) {
       const int left = a.tokens - t, n = left == 4 ? 2 : left < 3 ? left : 3;

@@ -13,7 +13,8 @@
 namespace camshaft::avx512 {
 namespace {
 
-constexpr size_t kAheadBytes = 2048;  // how far one token's pass asks for weights ahead of their use
+constexpr int kStreams = 4;           // far places that one token's pass reads weights from at once
+constexpr size_t kAheadBytes = 1024;  // how far ahead of their use it asks for them
 
 inline __m512i low_nibbles(__m512i x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 
@@ -93,18 +94,39 @@ template <int M, class Tile> void pass(const LinearArgs& a, int r, int t) {
   const auto* acts = reinterpret_cast<const ActGroups<M>*>(a.q.data + act_tile_offset(t, groups));
   V16 acc[M];
   for (V16& v : acc) v = zero();
-  for (int g = 0; g < groups; g++) {
-    if (M == 1)
-      for (size_t line = 0; line < sizeof(Tile); line += 64) _mm_prefetch(reinterpret_cast<const char*>(tile + g) + kAheadBytes + line, _MM_HINT_T0);
-    add_group(tile[g], acts[g], acc);
-  }
+  for (int g = 0; g < groups; g++) add_group(tile[g], acts[g], acc);
   for (int k = 0; k < M; k++) finish(a, t + k, r, acc[k]);
+}
+
+// One token over R rows of tiles, `apart` rows from one another: R streams keep more of memory's latency in flight than one.
+template <int R, class Tile> void pass_one(const LinearArgs& a, int r, int apart) {
+  const int groups = a.w.groups();
+  const int64_t stride = int64_t(apart) * groups;
+  const Tile* tile = tile_row<Tile>(a.w, r);
+  const auto* acts = reinterpret_cast<const ActGroups<1>*>(a.q.data);
+  V16 acc[R][1];
+  for (auto& one : acc) one[0] = zero();
+  for (int g = 0; g < groups; g++, tile++)
+#pragma GCC unroll 4
+    for (int i = 0; i < R; i++) {
+      const char* bytes = reinterpret_cast<const char*>(tile + i * stride);
+      for (size_t line = 0; line < sizeof(Tile); line += 64) _mm_prefetch(bytes + kAheadBytes + line, _MM_HINT_T0);
+      add_group(tile[i * stride], acts[g], acc[i]);
+    }
+  for (int i = 0; i < R; i++) finish(a, 0, r + i * apart, acc[i][0]);
+}
+
+template <class Tile> void one_token(const LinearArgs& a, int tile_begin, int tile_end) {
+  const int apart = (tile_end - tile_begin) / kStreams;
+  for (int r = tile_begin; r < tile_begin + apart; r++) pass_one<kStreams, Tile>(a, r, apart);
+  for (int r = tile_begin + kStreams * apart; r < tile_end; r++) pass_one<1, Tile>(a, r, 0);
 }
 
 using Pass = void (*)(const LinearArgs&, int, int);
 
 template <class Tile> void linear_q(const LinearArgs& a, int tile_begin, int tile_end) {
   constexpr Pass kPasses[kActTile] = {pass<1, Tile>, pass<2, Tile>, pass<3, Tile>, pass<4, Tile>, pass<5, Tile>, pass<6, Tile>, pass<7, Tile>, pass<8, Tile>};
+  if (a.tokens == 1) return one_token<Tile>(a, tile_begin, tile_end);
   for (int r = tile_begin; r < tile_end; r++)
     for (int t = 0; t < a.tokens; t += kActTile) kPasses[(a.tokens - t < kActTile ? a.tokens - t : kActTile) - 1](a, r, t);
 }

@@ -41,8 +41,8 @@ template <int R, int M> AddBlock block_of(int m) {
   else return m == M ? add_block<R, M> : block_of<R, M - 1>(m);
 }
 
-// Tokens [t_begin, t_end), at most kBatch, of R tiles from `tile` on.
-template <int R, class Tile> void batch(const LinearArgs& a, int tile, int t_begin, int t_end) {
+// Tokens [t_begin, t_end), at most kBatch, of R rows of tiles, `apart` rows from one another.
+template <int R, class Tile> void batch(const LinearArgs& a, int tile, int apart, int t_begin, int t_end) {
   constexpr int kMost = R == 1 ? kBlock : R == 2 ? 2 : 1;
   alignas(64) Panel scratch[R];
   alignas(64) Sums sums[R];
@@ -51,27 +51,31 @@ template <int R, class Tile> void batch(const LinearArgs& a, int tile, int t_beg
     for (int t = 0; t < tokens; t++) store(sums[r][t], zero());
   for (int g = 0; g < a.w.groups(); g++) {
     const Panel* panels[R];
-    for (int r = 0; r < R; r++) panels[r] = &panel_of(tile_row<Tile>(a.w, tile + r)[g], scratch[r]);
+    for (int r = 0; r < R; r++) panels[r] = &panel_of(tile_row<Tile>(a.w, tile + r * apart)[g], scratch[r]);
     for (int t = 0; t < tokens; t += kMost) {
       const int m = tokens - t < kMost ? tokens - t : kMost;
       block_of<R, kMost>(m)(panels, a.x[t_begin + t] + g * kGroup, a.x.stride, sums, t);
     }
   }
   for (int r = 0; r < R; r++)
-    for (int t = 0; t < tokens; t++) finish(a, t_begin + t, tile + r, load(sums[r][t]));
+    for (int t = 0; t < tokens; t++) finish(a, t_begin + t, tile + r * apart, load(sums[r][t]));
 }
 
-template <int R, class Tile> void batches(const LinearArgs& a, int tile) {
-  for (int t = 0; t < a.tokens; t += kBatch) batch<R, Tile>(a, tile, t, t + kBatch < a.tokens ? t + kBatch : a.tokens);
+template <int R, class Tile> void batches(const LinearArgs& a, int tile, int apart) {
+  for (int t = 0; t < a.tokens; t += kBatch) batch<R, Tile>(a, tile, apart, t, t + kBatch < a.tokens ? t + kBatch : a.tokens);
+}
+
+// Rows of tiles R at a time, far from one another: as many streams from memory. Returns the first row that is left.
+template <int R, class Tile> int streams(const LinearArgs& a, int tile_begin, int tile_end) {
+  const int apart = (tile_end - tile_begin) / R;
+  for (int tile = tile_begin; tile < tile_begin + apart; tile++) batches<R, Tile>(a, tile, apart);
+  return tile_begin + R * apart;
 }
 
 template <class Tile> void linear_f(const LinearArgs& a, int tile_begin, int tile_end) {
-  int tile = tile_begin;
-  if (a.tokens == 1)
-    for (; tile + 4 <= tile_end; tile += 4) batches<4, Tile>(a, tile);
-  if (a.tokens <= 2)
-    for (; tile + 2 <= tile_end; tile += 2) batches<2, Tile>(a, tile);
-  for (; tile < tile_end; tile++) batches<1, Tile>(a, tile);
+  if (a.tokens == 1) tile_begin = streams<4, Tile>(a, tile_begin, tile_end);
+  if (a.tokens <= 2) tile_begin = streams<2, Tile>(a, tile_begin, tile_end);
+  streams<1, Tile>(a, tile_begin, tile_end);
 }
 
 }  // namespace
