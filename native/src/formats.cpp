@@ -29,11 +29,13 @@ void put_group(const QuantGroup& g, int row, TileQ4s& t) {
 
 void put_group(const QuantGroup& g, int row, TileQ5& t) {
   put_nibbles(g, row, t.u);
-  for (int j = 0; j < 4; j++) {
-    int bits = 0;
-    for (int i = 0; i < kQuads; i++) bits |= (g.q[4 * i + j] >> 4) << i;
-    t.high[row][j] = uint8_t(bits);
+  uint32_t high = 0;
+  for (int i = 0; i < kQuads; i++) {
+    uint32_t quad;
+    std::memcpy(&quad, g.q + 4 * i, 4);
+    high |= (quad >> 4 & 0x01010101) << i;
   }
+  std::memcpy(t.high[row], &high, 4);
   t.d[row] = g.d[0];
   t.m[row] = g.m;
 }

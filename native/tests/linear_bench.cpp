@@ -4,6 +4,7 @@
 // A window is some milliseconds long and the best of many counts, since a busy neighbour only ever slows one down.
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -129,6 +130,7 @@ void sweep() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const Kernels& k = select_kernels(argc > 1 ? argv[1] : "");
   std::vector<std::string> wanted(argv + std::min(argc, 2), argv + argc);
   std::printf("%s\n", k.name);

@@ -21,7 +21,13 @@ void spread_nibbles(const uint8_t* nibbles, uint8_t* q) {
 }
 
 void add_fifth_bits(uint32_t high, uint8_t* q) {
-  for (int k = 0; k < kGroup; k++) q[k] = uint8_t(q[k] | (high >> k & 1) << 4);
+  for (int k = 0; k < kGroup; k += 8) {  // eight bits to eight bytes: bit i survives in byte i, then whatever survived becomes a one
+    const uint64_t kept = (high >> k & 0xff) * 0x0101010101010101u & 0x8040201008040201u;
+    uint64_t levels;
+    std::memcpy(&levels, q + k, 8);
+    levels |= ((kept + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u) << 4;
+    std::memcpy(q + k, &levels, 8);
+  }
 }
 
 QuantGroup read_small(FileType type, const uint8_t* b) {

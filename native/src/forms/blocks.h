@@ -23,7 +23,7 @@ QuantGroup read_group(FileType type, const uint8_t* row, int g);
 // Reads group `g` of a row of F32, F16 or BF16 as float32; inputs from `cols` on are zero.
 void read_floats(FileType type, const uint8_t* row, int g, int cols, float* out);
 
-// 32 floats to signed 8 bits (symmetric; error at most half of max / 127) or to 4 bits with scale and minimum: of 13 ranges, each fitted by
+// 32 floats to signed 8 bits (symmetric; error at most half of max / 127) or to 4 bits with scale and minimum: of 8 ranges, each fitted by
 // least squares, the one with the least squared error. On bell-shaped weights the error is 7.1 % of their deviation (a plain grid from the
 // least to the largest has 7.8 %), and 0.53 % for 8 bits. Values that are not finite give a group of zeros.
 QuantGroup quantise_q8(const float* x);
