@@ -70,7 +70,8 @@ class Rig:
         assert isinstance(sampling, SamplingParams)
         if sampling.seed is None:
             sampling = msgspec.structs.replace(sampling, seed=self._keys)
-        request = Request(id=f"r{self._keys}", prompt=TokenPrompt(tuple(prompt)), sampling=sampling, **fields)  # type: ignore[arg-type]
+        id = str(fields.pop("id", f"r{self._keys}"))
+        request = Request(id=id, prompt=TokenPrompt(tuple(prompt)), sampling=sampling, **fields)  # type: ignore[arg-type]
         seq = Sequence(self._keys, request, prompt, request.arrived_at or self.clock.now())
         output = Output(request, prompt, CODEC, FlushRules.of(self.config))
         matcher = self.grammars.matcher(sampling.grammar) if sampling.grammar else None

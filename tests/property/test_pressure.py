@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from engine_rig import Rig, alone, sink_of
 
 from camshaft.engine.job import Job
 from camshaft.types import Capacity, Failed, Finished, KVGroup, SamplingParams
+from engine_rig import Rig, alone, sink_of
 
 GROUPS = {"full": (KVGroup(1),), "window": (KVGroup(1, window=10),), "mixed": (KVGroup(1), KVGroup(1, window=9))}
 
@@ -23,8 +23,12 @@ def load(seed: int, groups: str, n_requests: int) -> tuple[Rig, list[tuple[Job, 
     while len(jobs) < n_requests:
         if dice.random() < 0.5:
             base = dice.randrange(3)
-            prompt = [(base * 50 + i) % 250 for i in range(dice.randint(1, 30))] + [dice.randrange(250) for _ in range(dice.choice([0, 0, 3]))]
-            params = SamplingParams(temperature=dice.choice([0.0, 1.0]), seed=7, max_tokens=dice.randint(1, 40), ignore_eos=dice.random() < 0.5)
+            prompt = [(base * 50 + i) % 250 for i in range(dice.randint(1, 30))] + [
+                dice.randrange(250) for _ in range(dice.choice([0, 0, 3]))
+            ]
+            params = SamplingParams(
+                temperature=dice.choice([0.0, 1.0]), seed=7, max_tokens=dice.randint(1, 40), ignore_eos=dice.random() < 0.5
+            )
             n = dice.choice([1, 1, 1, 4])
             call = f"c{len(jobs)}" if n > 1 else ""
             for choice in range(n):

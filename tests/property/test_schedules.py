@@ -7,12 +7,12 @@ import weakref
 from dataclasses import dataclass, field
 
 import pytest
-from engine_rig import Rig, alone, sink_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from camshaft.engine.job import Job
 from camshaft.types import Capacity, Delta, Failed, Finished, KVGroup, SamplingParams, Scored
+from engine_rig import Rig, alone, sink_of
 
 FULL = (KVGroup(1),)
 WINDOWED = (KVGroup(1, window=6),)

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from camshaft.engine.job import Job
 from camshaft.engine.loop import EngineLoop, Parts
@@ -20,6 +20,13 @@ T = TypeVar("T")
 _LONGEST_SLEEP_S = 60.0
 
 
+class Message(NamedTuple):
+    """Something to do between two steps. `submitted`: the job that it hands over, which must end even if this is never done."""
+
+    do: Callable[[], object]
+    submitted: Job | None = None
+
+
 class Engine:
     """Starts its thread at once. Every method may be called from any thread, and none of them waits for a step but `ask` and `close`."""
 
@@ -29,7 +36,7 @@ class Engine:
         self.limits = self._loop.scheduler.limits
         self.pool = self._loop.kv.pool
         self.metrics = self._loop.report.metrics
-        self._inbox: deque[Callable[[], object]] = deque()
+        self._inbox: deque[Message] = deque()
         self._news = threading.Condition()
         self._closing = False
         self._dead = False
@@ -38,13 +45,12 @@ class Engine:
 
     def submit(self, job: Job) -> None:
         """Events go to the job's sink from now on; exactly one of them is terminal."""
-        if not self._tell(lambda: self._loop.submit(job)):
-            job.sink.put(Failed(self._last_word().info()))
-            job.sink.send()
+        if not self._tell(Message(lambda: self._loop.submit(job), job)):
+            self._refuse(job)
 
     def abort(self, job: Job) -> None:
         """Free what the job holds within one step. Idempotent."""
-        self._tell(lambda: self._loop.abort(job))
+        self._tell(Message(lambda: self._loop.abort(job)))
 
     def ask(self, question: Callable[[EngineLoop], T], timeout_s: float = 30.0) -> T:
         """Run `question` between two steps on the engine thread, and wait for its answer."""
@@ -54,7 +60,7 @@ class Engine:
             if answer.set_running_or_notify_cancel():
                 answer.set_result(question(self._loop))
 
-        if not self._tell(run):
+        if not self._tell(Message(run)):
             raise Draining("the engine has stopped")
         return answer.result(timeout_s)
 
@@ -84,7 +90,7 @@ class Engine:
 
     # ---------------------------------------------------------------------------------------------------- engine thread
 
-    def _tell(self, message: Callable[[], object]) -> bool:
+    def _tell(self, message: Message) -> bool:
         with self._news:
             if self._closing or self._dead:
                 return False
@@ -105,14 +111,27 @@ class Engine:
             with self._news:
                 self._dead = not clean
                 self._closing = True
-            self._drain()
-            self._loop.abort_all(self._last_word())
-            self._loop.hand_over()
+            if clean:
+                self._drain()
+                self._loop.end_all(self._last_word())
+            else:
+                self._loop.bury(self._last_word())
+                self._refuse_inbox()
             self._parts.runner.close()
 
     def _drain(self) -> None:
         while self._inbox:
-            self._inbox.popleft()()
+            self._inbox.popleft().do()
+
+    def _refuse_inbox(self) -> None:
+        while self._inbox:
+            submitted = self._inbox.popleft().submitted
+            if submitted is not None:
+                self._refuse(submitted)
+
+    def _refuse(self, job: Job) -> None:
+        job.sink.put(Failed(self._last_word().info()))
+        job.sink.send()
 
     def _sleep(self) -> None:
         """Until something comes in or a timer is due."""

@@ -139,12 +139,12 @@ class LLM:
 
     async def _generate(self, prompts: Sequence[Prompt], params: Sequence[SamplingParams]) -> list[Completion]:
         gate = asyncio.Semaphore(_MOST_AT_ONCE)
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._one(request, gate))
-                for prompt, sampling in zip(prompts, params, strict=True)
-                for request in self._requests(prompt, sampling)
-            ]
+        requests = [r for prompt, sampling in zip(prompts, params, strict=True) for r in self._requests(prompt, sampling)]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._one(request, gate)) for request in requests]
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
 
     def _requests(self, prompt: Prompt, sampling: SamplingParams) -> list[Request]:

@@ -92,10 +92,18 @@ class EngineLoop:
             self.scheduler.remove(job.seq, now)
             self._release_slots()
 
-    def abort_all(self, error: CamshaftError) -> None:
+    def end_all(self, error: CamshaftError) -> None:
         """End every job with this error."""
         for job in list(self.jobs.values()):
             self._fail(job, error)
+        self.hand_over()
+
+    def bury(self, error: CamshaftError) -> None:
+        """The same after a bug of ours: the books may be wrong, so nothing is looked up in them or given back."""
+        jobs, self.jobs = self.jobs, {}
+        for job in jobs.values():
+            job.sink.put(Failed(error.info()))
+            job.sink.send()
 
     # ---------------------------------------------------------------------------------------------------------- a turn
 

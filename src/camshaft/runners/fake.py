@@ -1,8 +1,8 @@
 """FakeRunner: a runner without arithmetic whose output depends on every block that it reads.
 
-What it keeps in its blocks is, per token and group, a digest of all the tokens before it, chained through the blocks as they are read. A
-sampled token is a hash of all that is visible. So a wrong block table, a lost copy or a block shared by mistake changes the output, just as it
-would with a real model, and a plan that breaks the contract raises PlanError.
+What it keeps in its blocks is, per token and group, a digest of all the tokens before it, chained through the blocks as they are read.
+A sampled token is a hash of all that is visible. So a wrong block table, a lost copy or a block shared by mistake changes the output, just
+as it would with a real model, and a plan that breaks the contract raises PlanError.
 """
 
 from __future__ import annotations

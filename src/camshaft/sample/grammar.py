@@ -14,6 +14,7 @@ from camshaft.types import Grammar
 MAX_SOURCE_BYTES = 256_000
 MAX_DEPTH = 64  # brackets within brackets; deeper ones cost stack in every parser on the way
 _MAX_CACHED = 64
+_PROBE_TOKENS = 3
 _NAMES = {"json_object": "JSON grammar", "json_schema": "JSON schema", "regex": "regular expression", "lark": "Lark grammar"}
 
 
@@ -48,7 +49,10 @@ class Matcher:
 
         Raises EngineFault for a token that was not allowed, BadGrammar where the grammar has become too costly to follow.
         """
+        was_allowed = self.mask[id >> 3] >> (id & 7) & 1
         if not self._matcher.consume_token(id):
+            if was_allowed:
+                raise _too_costly(self._matcher)
             raise EngineFault(f"token {id} was sampled although the grammar does not allow it: {_line(self._matcher.get_error())}")
         if self._matcher.is_stopped():
             return True
@@ -59,7 +63,7 @@ class Matcher:
         # The library's own may be a word longer.
         mask: bytes = self._matcher.compute_bitmask()[: self._n_bytes]
         if self._matcher.is_error():
-            raise BadGrammar(f"the grammar cannot be followed any further: {_line(self._matcher.get_error())}", param="response_format")
+            raise _too_costly(self._matcher)
         return mask
 
 
@@ -90,6 +94,7 @@ class GrammarCompiler:
                 self._compiled.move_to_end(grammar)
                 return Matcher(known.deep_copy(), self._n_vocab)
         fresh = self._compile(grammar)
+        self._probe(fresh)
         with self._lock:
             self._compiled[grammar] = fresh
             while len(self._compiled) > _MAX_CACHED:
@@ -105,6 +110,14 @@ class GrammarCompiler:
         if matcher.is_error():
             raise BadGrammar(f"the {_name(grammar)} is not valid: {_line(matcher.get_error())}", param="response_format")
         return matcher
+
+    def _probe(self, fresh: llguidance.LLMatcher) -> None:
+        """Follow it for a few tokens: some grammars compile and then cost too much at the first step. Raises BadGrammar."""
+        matcher = Matcher(fresh.deep_copy(), self._n_vocab)
+        for _ in range(_PROBE_TOKENS):
+            bits = int.from_bytes(matcher.mask, "little")
+            if not bits or matcher.push((bits & -bits).bit_length() - 1):
+                return
 
     def _ll_tokenizer(self) -> llguidance.LLTokenizer:
         with self._lock:
@@ -158,6 +171,10 @@ def _depth(source: str) -> int:
         elif char in "}])":
             depth -= 1
     return deepest
+
+
+def _too_costly(matcher: llguidance.LLMatcher) -> BadGrammar:
+    return BadGrammar(f"the grammar costs too much to follow; make it simpler: {_line(matcher.get_error())}", param="response_format")
 
 
 def _line(message: str) -> str:

@@ -49,7 +49,10 @@ class Priority:
         return seq.request.priority * self._age_s + seq.arrived_at
 
     def rank(self, seq: Sequence, now: float) -> int:
-        return math.floor(seq.request.priority - (now - seq.arrived_at) / self._age_s + 1e-9)
+        priority = seq.request.priority
+        aged = math.ceil(priority - (now - seq.arrived_at) / self._age_s - 1e-9)
+        # Age lifts into the best class and no further: there the order of arrival decides, so that the oldest stays the oldest.
+        return max(min(priority, 0), aged)
 
     def may_displace(self, waiting: Sequence, running: Sequence) -> bool:
         # The rank of the running one counts its age: a batch request that waited long enough is not driven out again and again.
