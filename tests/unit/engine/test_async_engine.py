@@ -73,11 +73,8 @@ async def test_prompts_of_every_kind_are_encoded() -> None:
         return list("|".join(m["content"] for m in prompt.messages).encode())
 
     upstream = engine(render=render)
-    for prompt, n in (
-        (TextPrompt("hé"), 3),
-        (TokenPrompt((1, 2)), 2),
-        (ChatPrompt(({"role": "user", "content": "a"}, {"content": "b"})), 3),
-    ):
+    chat = ChatPrompt(({"role": "user", "content": "a"}, {"content": "b"}))
+    for prompt, n in ((TextPrompt("hé"), 3), (TokenPrompt((1, 2)), 2), (chat, 3)):
         events = await collect(upstream.stream(request(prompt=prompt)))
         assert isinstance(events[0], Started)
         assert events[0].n_prompt == n
@@ -202,7 +199,7 @@ async def test_a_slow_reader_gets_fewer_and_larger_events_and_loses_nothing() ->
         events.append(event)
         if len(events) == 2:
             async with asyncio.timeout(10):
-                while upstream.engine.health().running:
+                while upstream.engine.health().running:  # noqa: ASYNC110 - health is asked for, nobody announces it
                     await asyncio.sleep(0.01)
     assert len(events) <= 5
     assert text_of(events) == text_of(wanted)

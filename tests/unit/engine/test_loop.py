@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -267,7 +268,7 @@ def test_text_does_not_wait_through_a_step_that_is_expected_to_be_long() -> None
     rig.submit([3] * 400)
     seen = arrivals(rig, stream)
     times = [at for at, e in seen if isinstance(e, Delta)]
-    waits = [b - a for a, b in zip(times, times[1:], strict=False)]
+    waits = [b - a for a, b in pairwise(times)]
     assert max(waits) <= 0.05 + 0.01 + 32 * 0.001 + 1e-6
 
 

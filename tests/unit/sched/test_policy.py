@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +44,7 @@ def test_the_constant_key_orders_as_the_ageing_priorities_do(waiting: list[tuple
     seqs = [seq(i, p, at) for i, (p, at) in enumerate(waiting)]
     aged = {s.key: s.request.priority - (now - s.arrived_at) / 7.0 for s in seqs}
     by_key = sorted(seqs, key=policy.order)
-    assert all(aged[a.key] <= aged[b.key] + 1e-6 for a, b in zip(by_key, by_key[1:], strict=False))
+    assert all(aged[a.key] <= aged[b.key] + 1e-6 for a, b in pairwise(by_key))
 
 
 def test_a_line_gives_up_members_from_anywhere() -> None:
