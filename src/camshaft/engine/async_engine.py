@@ -18,7 +18,7 @@ from camshaft.engine.loop import Parts
 from camshaft.engine.mailbox import Mailbox, Post
 from camshaft.engine.model import Model
 from camshaft.engine.output import FlushRules, Output
-from camshaft.errors import BadRequest, CamshaftError, ConfigError
+from camshaft.errors import BadRequest, CamshaftError, ConfigError, DeadlineExceeded
 from camshaft.observe.metrics import EngineMetrics
 from camshaft.sample import params
 from camshaft.sched.sequence import Sequence
@@ -32,6 +32,7 @@ class AsyncEngine:
         self._engine = Engine(parts)
         self._clock = parts.clock
         self._codec = speech.codec
+        self._longest_s = parts.config.default_deadline_s
         self._rules = FlushRules.of(parts.config)
         self._vocab_size = parts.runner.capacity().vocab_size
         metrics = self._engine.metrics
@@ -74,7 +75,7 @@ class AsyncEngine:
         mailbox = Mailbox(self._post())
         try:
             try:
-                job = await self._job(request, mailbox)
+                job = await self._timely_job(request, mailbox)
             except CamshaftError as error:
                 self._engine.metrics.refused(error.code)
                 over = True
@@ -96,6 +97,15 @@ class AsyncEngine:
         """End what runs with Draining and give everything back. Idempotent."""
         self._encoder.close()
         await asyncio.get_running_loop().run_in_executor(None, self._engine.close)
+
+    async def _timely_job(self, request: Request, mailbox: Mailbox) -> Job:
+        """A job whose prompt is encoded; waiting for that counts towards the deadline as all waiting does."""
+        limit_s = self._longest_s if request.deadline_s is None else min(self._longest_s, request.deadline_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._job(request, mailbox)
+        except TimeoutError:
+            raise DeadlineExceeded(f"the deadline of {limit_s:g} s passed before the prompt was encoded; allow more time") from None
 
     async def _job(self, request: Request, mailbox: Mailbox) -> Job:
         arrived_at = request.arrived_at or self._clock.now()

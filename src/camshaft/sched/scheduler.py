@@ -225,6 +225,8 @@ class Scheduler:
     # -------------------------------------------------------------------------------------------------------- admission
 
     def _admit(self, now: float) -> None:
+        if not self.waiting:
+            return
         n_misfits = 0
         fronts = self._fronts()
         for seq in self.waiting.first(_LOOKAHEAD):

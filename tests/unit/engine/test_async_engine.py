@@ -341,3 +341,18 @@ def test_llm_refuses_settings_out_of_range_by_name() -> None:
 async def test_llm_works_below_a_running_event_loop() -> None:
     with LLM(engine()) as llm:
         assert llm.generate("x")[0].text == "Well, hello there."
+
+
+async def test_waiting_for_the_tokenizer_counts_towards_the_deadline() -> None:
+    released = threading.Event()
+
+    class Stuck(ByteCodec):
+        def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+            released.wait(10)
+            return super().encode(text)
+
+    upstream = engine(codec=Stuck())
+    event = await failure(upstream, request("x", deadline_s=0.05))
+    released.set()
+    assert event.error.code == "deadline_exceeded"
+    await upstream.close()
