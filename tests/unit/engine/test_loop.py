@@ -186,6 +186,15 @@ def test_a_complete_grammar_ends_though_a_minimum_asks_for_more() -> None:
     assert sink_of(job).text == "ab"
 
 
+def test_a_minimum_that_leaves_a_grammar_no_token_at_all_gives_way() -> None:
+    rig = Rig()
+    params = SamplingParams(max_tokens=50, min_tokens=20, stop_token_ids=(ord("c"),), grammar=Grammar("regex", "abcd"))
+    job = rig.submit(b"q", sampling=params)
+    rig.run()
+    assert sink_of(job).ids == tuple(b"abc")
+    assert isinstance(sink_of(job).terminal, Finished)
+
+
 # ----------------------------------------------------------------------------------------------------- scores and resume
 
 

@@ -188,7 +188,7 @@ def test_a_long_prompt_at_the_head_lets_others_pass_and_gets_its_turn() -> None:
     for i in range(200):
         if sink_of(long).terminal is not None:
             break
-        late.append(rig.submit([4, i % 250, 5, 6]))
+        late.append(rig.submit([4, i % 250, 5, 6], sampling=SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)))
         rig.loop.turn()
         rig.check()
     assert isinstance(sink_of(long).terminal, Finished), "the door stays shut until it fits"
@@ -266,9 +266,10 @@ def test_siblings_of_another_client_with_the_same_name_share_nothing() -> None:
     rig = Rig(small(200))
     first = rig.submit([1] * 10, siblings="x", tenant="a")
     other = rig.submit([2] * 10, siblings="x", tenant="b")
-    same_name = rig.submit([3] * 10, siblings="x", tenant="a")
+    nearly = [1] * 8 + [3] * 2
+    same_name = rig.submit(nearly, siblings="x", tenant="a")
     rig.run()
-    for job, prompt in ((first, [1] * 10), (other, [2] * 10), (same_name, [3] * 10)):
+    for job, prompt in ((first, [1] * 10), (other, [2] * 10), (same_name, nearly)):
         fresh = Rig(small(200))
         again = fresh.submit(prompt)
         fresh.run()
