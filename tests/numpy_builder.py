@@ -80,9 +80,7 @@ class NumpyBuilder:
 
         self._node("head_norm", run)
 
-    def linear(self, src: int, parts: Sequence[Part], accumulate: bool, fine: bool = False) -> None:
-        """`fine` is about the rounding of activations, of which there is none here."""
-
+    def linear(self, src: int, parts: Sequence[Part], accumulate: bool) -> None:
         def run() -> None:
             x = self._buffers[src].copy()
             for weight, bias, dst, col in parts:

@@ -99,11 +99,7 @@ class _Lowering:
             return
         together = self._siblings(index, node)
         self._at.place(*together)
-        parts = []
-        for value in together:
-            sibling = self._graph.nodes[value]
-            assert isinstance(sibling, verbs.Linear)
-            parts.append(self._part(sibling, *self._at[value]))
+        parts = [self._part(self._linear_at(value), *self._at[value]) for value in together]
         self._said.update(together)
         self._builder.linear(self._whole(node.x), parts, False)
 
@@ -115,6 +111,11 @@ class _Lowering:
     def _siblings(self, index: Value, node: verbs.Linear) -> Sequence[Value]:
         """This projection and the later ones of the same value, but for those that add to a residual."""
         return [other for other in self._linears[node.x] if other >= index and self._residual(other) is None]
+
+    def _linear_at(self, index: Value) -> verbs.Linear:
+        node = self._graph.nodes[index]
+        assert isinstance(node, verbs.Linear)
+        return node
 
     def _residual(self, index: Value) -> Value | None:
         """The x of `x + linear`, if the next node is that add, and nobody else reads the product or, later, x."""
