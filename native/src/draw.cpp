@@ -25,11 +25,15 @@ void Drawer::weigh(const float* x, float max, float by) {
   kernels_.exp_weights(x, n_, max, by, p_);
   // Rounding is monotone, so a larger logit never falls into a later bucket.
   for (int i = 0; i < n_; ++i) bucket_of_[i] = int32_t(std::min((max - x[i]) * by * float(kPerNat), float(kBuckets - 1)));
-  std::fill(count_, count_ + kBuckets, 0);
-  std::fill(mass_, mass_ + kBuckets, 0.0);
+  std::fill(&bins_[0][0], &bins_[0][0] + kWays * kBuckets, Bin{});
   for (int i = 0; i < n_; ++i) {
-    ++count_[bucket_of_[i]];
-    mass_[bucket_of_[i]] += double(p_[i]);
+    Bin& bin = bins_[i % kWays][bucket_of_[i]];
+    ++bin.count;
+    bin.mass += double(p_[i]);
+  }
+  for (int b = 0; b < kBuckets; ++b) {
+    count_[b] = 0, mass_[b] = 0;
+    for (int way = 0; way < kWays; ++way) count_[b] += bins_[way][b].count, mass_[b] += bins_[way][b].mass;
   }
   ranked_ = -1;
 }

@@ -44,6 +44,12 @@ class Drawer {
   const float* x_ = nullptr;
   float* p_;
   int32_t *bucket_of_, *ids_;
+  static constexpr int kWays = 4;  // neighbours often share a bucket: in turn over four sums, no addition waits for the one before it
+  struct Bin {
+    double mass;
+    int count;
+  };
+  Bin bins_[kWays][kBuckets];
   int ranked_ = -1;  // the bucket that ids_ holds in order
   int count_[kBuckets];
   double mass_[kBuckets];
