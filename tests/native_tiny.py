@@ -108,7 +108,12 @@ class TinyLlama:
     def build(self, setup: Setup) -> Program:
         s = self.shape
         b = Builder(
-            isa=setup.isa, threads=setup.threads, compute=setup.compute, max_tokens=setup.max_tokens, max_slots=setup.max_slots, vocab_size=s.vocab
+            isa=setup.isa,
+            threads=setup.threads,
+            compute=setup.compute,
+            max_tokens=setup.max_tokens,
+            max_slots=setup.max_slots,
+            vocab_size=s.vocab,
         )
         b.kv_cache(
             block_size=setup.block_size, n_blocks=setup.n_blocks, dtype=setup.kv_dtype, n_layers_per_block=1, n_groups=len(s.windows),
@@ -126,11 +131,26 @@ class TinyLlama:
             b.linear(normed, [Part(self._weight(b, w, setup), -1, qkv, col) for w, col in zip(layer.qkv, columns, strict=True)], False)
             b.rope(qkv, 0, s.heads + s.kv_heads, s.head_dim, table)
             b.attention(
-                attended, qkv, 0, qkv, s.q, s.q + s.kv, group=i, layer=0, n_heads=s.heads, window=window, scale=s.head_dim**-0.5, softcap=0.0
+                attended,
+                qkv,
+                0,
+                qkv,
+                s.q,
+                s.q + s.kv,
+                group=i,
+                layer=0,
+                n_heads=s.heads,
+                window=window,
+                scale=s.head_dim**-0.5,
+                softcap=0.0,
             )
             b.linear(attended, [Part(self._weight(b, layer.out, setup), -1, x, 0)], True)
             b.rms_norm(normed, x, b.vector(layer.ffn_norm), s.eps)
-            b.linear(normed, [Part(self._weight(b, layer.gate, setup), -1, pair, 0), Part(self._weight(b, layer.up, setup), -1, pair, s.d_ff)], False)
+            b.linear(
+                normed,
+                [Part(self._weight(b, layer.gate, setup), -1, pair, 0), Part(self._weight(b, layer.up, setup), -1, pair, s.d_ff)],
+                False,
+            )
             b.silu_mul(gated, pair, 0, s.d_ff, s.d_ff)
             b.linear(gated, [Part(self._weight(b, layer.down, setup), -1, x, 0)], True)
         b.take_rows(taken, x)
@@ -185,14 +205,27 @@ class RowIn:
     score: bool = False
 
 
-def run(program: Program, rows: Sequence[RowIn], *, patches: Sequence[int] = (), copies: Sequence[tuple[int, int]] = (), masks: dict[int, bytes] | None = None):  # type: ignore[no-untyped-def]
+Top = list[tuple[int, float]]
+RowOut = tuple[list[int], list[tuple[int, float, Top]], list[tuple[int, float, Top]]]  # ids, logprobs, scores
+
+
+def run(
+    program: Program,
+    rows: Sequence[RowIn],
+    *,
+    patches: Sequence[int] = (),
+    copies: Sequence[tuple[int, int]] = (),
+    masks: dict[int, bytes] | None = None,
+) -> list[RowOut]:
     """Program.run with lists instead of arrays."""
     ids = np.array([i for r in rows for i in r.ids], np.int32)
     table = np.array([[r.slot, r.start, len(r.ids), r.n_sample, int(r.score)] for r in rows], np.int32).reshape(-1, 5)
     return program.run(ids, table, np.array(patches, np.int32), np.array(copies, np.int32).reshape(-1, 2), masks or {})
 
 
-def open_slot(program: Program, slot: int, prompt: Sequence[int], params: SamplingParams = GREEDY, *, output: Sequence[int] = (), choice: int = 0) -> None:
+def open_slot(
+    program: Program, slot: int, prompt: Sequence[int], params: SamplingParams = GREEDY, *, output: Sequence[int] = (), choice: int = 0
+) -> None:
     program.open(slot, params, choice, np.array(prompt, np.int32), np.array(output, np.int32))
 
 

@@ -44,10 +44,16 @@ REFUSED: dict[str, tuple[Callable[[Program], object], str]] = {
     "an id outside the vocabulary": (lambda p: run(p, [RowIn(0, 20, [VOCAB])]), f"token id {VOCAB} is outside"),
     "a negative id": (lambda p: run(p, [RowIn(0, 20, [-1])]), "token id -1"),
     "too many tokens": (lambda p: run(p, [RowIn(0, 0, PROMPT), RowIn(1, 0, PROMPT)]), "80 tokens, the program takes 64"),
-    "rows that do not add up": (lambda p: p.run(np.zeros(3, np.int32), rows([0, 20, 2, 0, 0]), none(), none(2), {}), "hold 2 tokens, but there are 3"),
+    "rows that do not add up": (
+        lambda p: p.run(np.zeros(3, np.int32), rows([0, 20, 2, 0, 0]), none(), none(2), {}),
+        "hold 2 tokens, but there are 3",
+    ),
     "a score that is no flag": (lambda p: p.run(np.zeros(1, np.int32), rows([0, 20, 1, 0, 7]), none(), none(2), {}), "score is 7"),
     "a table too short": (lambda p: run(p, [RowIn(1, 0, [1])]), "no block in group 0"),
-    "a block that is gone": (lambda p: run(p, [RowIn(0, 20, [1])], patches=[0, 0, 0, 1, 0]), "positions from 0 on have no block in group 0"),
+    "a block that is gone": (
+        lambda p: run(p, [RowIn(0, 20, [1])], patches=[0, 0, 0, 1, 0]),
+        "positions from 0 on have no block in group 0",
+    ),
     "a block of another row": (
         lambda p: run(p, [RowIn(0, 20, [1]), RowIn(1, 0, [1])], patches=table_patch(1, [[2], [7]])),
         "block 2 is written by another row",
@@ -140,10 +146,16 @@ BUILDS: dict[str, tuple[Callable[[Builder], object], str]] = {
     "a row order outside": (lambda b: b.weight(F32, 2, 32, bytes(256), np.array([0, 2], np.int32)), "row 2 of 2"),
     "an unknown form": (lambda b: b.weight(F32, 2, 32, bytes(256), None, "q3"), "'q3' is unknown"),
     "an unknown buffer": (lambda b: b.rms_norm(0, 0, 0, 1e-5), "buffer 0 does not exist"),
-    "a vector of another length": (lambda b: b.rms_norm(b.buffer(8), 0, b.vector(np.ones(7, np.float32)), 1e-5), "7 elements, 8 are needed"),
+    "a vector of another length": (
+        lambda b: b.rms_norm(b.buffer(8), 0, b.vector(np.ones(7, np.float32)), 1e-5),
+        "7 elements, 8 are needed",
+    ),
     "columns outside": (lambda b: b.silu_mul(b.buffer(8), b.buffer(8), 0, 4, 8), "do not fit buffer 1 of width 8"),
     "a linear into itself": (lambda b: b.linear(b.buffer(8), [(matrix(b, 8, 8), -1, 0, 0)], False), "its own input"),
-    "a linear of another width": (lambda b: b.linear(b.buffer(8), [(matrix(b, 8, 16), -1, b.buffer(8), 0)], False), "16 columns, its input is 8 wide"),
+    "a linear of another width": (
+        lambda b: b.linear(b.buffer(8), [(matrix(b, 8, 16), -1, b.buffer(8), 0)], False),
+        "16 columns, its input is 8 wide",
+    ),
     "attention without a cache": (
         lambda b: b.attention(b.buffer(8), 0, 0, 0, 0, 0, group=0, layer=0, n_heads=1, window=0, scale=1.0, softcap=0.0),
         "KV cache before attention",
@@ -168,7 +180,9 @@ def test_a_wrong_network_is_refused_where_it_is_built(what: str) -> None:
         act(builder())
 
 
-@pytest.mark.parametrize(("changes", "message"), [({"isa": "mmx"}, "'mmx' is not available"), ({"compute": "f64"}, "'f64'"), ({"max_slots": 0}, "at least 1")])
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"isa": "mmx"}, "'mmx' is not available"), ({"compute": "f64"}, "'f64'"), ({"max_slots": 0}, "at least 1")]
+)
 def test_wrong_options_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         builder(**changes)

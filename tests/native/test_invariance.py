@@ -95,7 +95,9 @@ def _fit(cuts: list[int], total: int) -> list[int]:
 
 @settings(max_examples=15, deadline=None)
 @given(schedule=schedules, threads=st.sampled_from([1, 2, 3]))
-def test_logits_do_not_depend_on_batch_chunks_threads_or_tables(case: tuple[Setup, dict[int, Program], bytes], schedule: Schedule, threads: int) -> None:
+def test_logits_do_not_depend_on_batch_chunks_threads_or_tables(
+    case: tuple[Setup, dict[int, Program], bytes], schedule: Schedule, threads: int
+) -> None:
     setup, programs, expected = case
     assert logits_of(programs[threads], schedule, setup) == expected
 
@@ -193,7 +195,11 @@ def test_a_row_that_is_not_finite_fails_alone() -> None:
     for slot in (0, 1, 2):
         open_slot(program, slot, PROMPT[:20])
     patches = [w for slot in (0, 1, 2) for w in table_patch(slot, blocks_of(Schedule([]), SETUPS["float32"], slot))]
-    run(program, [RowIn(0, 0, PROMPT[:20], 1), RowIn(1, 0, [NanLlama.POISON, *PROMPT[:19]], 1), RowIn(2, 0, PROMPT[:20], 1)], patches=patches)
+    run(
+        program,
+        [RowIn(0, 0, PROMPT[:20], 1), RowIn(1, 0, [NanLlama.POISON, *PROMPT[:19]], 1), RowIn(2, 0, PROMPT[:20], 1)],
+        patches=patches,
+    )
     logits = np.delete(program.last_logits(), NanLlama.POISON, axis=1)
     assert np.isnan(logits[1]).all()
     assert np.isfinite(logits[[0, 2]]).all()

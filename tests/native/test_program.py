@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -31,7 +33,9 @@ def test_float32_logits_equal_numpy(isa: str, softcap: float) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize(("compute", "kv_dtype", "quantise", "bound"), [("f32", "bf16", "", 0.02), ("int8", "f32", "q8", 0.04), ("int8", "bf16", "q4", 0.4)])
+@pytest.mark.parametrize(
+    ("compute", "kv_dtype", "quantise", "bound"), [("f32", "bf16", "", 0.02), ("int8", "f32", "q8", 0.04), ("int8", "bf16", "q4", 0.4)]
+)
 def test_packed_logits_are_near_numpy(isa: str, compute: str, kv_dtype: str, quantise: str, bound: float) -> None:
     model = TinyLlama()
     logits = all_logits(model, Setup(isa=isa, compute=compute, kv_dtype=kv_dtype, quantise=quantise))
@@ -42,8 +46,6 @@ def test_packed_logits_are_near_numpy(isa: str, compute: str, kv_dtype: str, qua
 
 @pytest.mark.parametrize("setup", [Setup(), Setup(compute="int8", kv_dtype="bf16", quantise="q4")], ids=["f32", "packed"])
 def test_every_instruction_set_gives_the_same_bits(setup: Setup) -> None:
-    from dataclasses import replace
-
     first, *others = (all_logits(TinyLlama(), replace(setup, isa=isa)) for isa in ISAS)
     for other in others:
         assert first.tobytes() == other.tobytes()

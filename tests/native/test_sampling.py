@@ -35,7 +35,9 @@ def philox_uniform(seed: int, choice: int, position: int) -> float:
     return ((c[0] << 32 | c[1]) >> 11) * 2.0**-53
 
 
-def changed(logits: NDArray[np.float32], p: SamplingParams, prompt: Sequence[int], output: Sequence[int], mask: bytes | None) -> NDArray[np.float32]:
+def changed(
+    logits: NDArray[np.float32], p: SamplingParams, prompt: Sequence[int], output: Sequence[int], mask: bytes | None
+) -> NDArray[np.float32]:
     x = logits.copy()
     for token, bias in p.logit_bias:
         x[token] += np.float32(bias)
@@ -50,7 +52,15 @@ def changed(logits: NDArray[np.float32], p: SamplingParams, prompt: Sequence[int
     return x
 
 
-def expected(logits: NDArray[np.float32], p: SamplingParams, prompt: Sequence[int], output: Sequence[int], *, choice: int = 0, mask: bytes | None = None) -> int:
+def expected(
+    logits: NDArray[np.float32],
+    p: SamplingParams,
+    prompt: Sequence[int],
+    output: Sequence[int],
+    *,
+    choice: int = 0,
+    mask: bytes | None = None,
+) -> int:
     x = changed(logits, p, prompt, output, mask)
     if p.temperature == 0:
         return int(x.argmax())
@@ -80,7 +90,15 @@ PARAMS = {
     "presence": SamplingParams(temperature=0, presence_penalty=2.0, seed=10),
     "frequency": SamplingParams(temperature=0, frequency_penalty=1.0, seed=11),
     "everything": SamplingParams(
-        temperature=1.2, top_k=30, top_p=0.95, min_p=0.01, repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=-0.7, logit_bias=((3, 2.5),), seed=-12
+        temperature=1.2,
+        top_k=30,
+        top_p=0.95,
+        min_p=0.01,
+        repetition_penalty=1.3,
+        presence_penalty=0.5,
+        frequency_penalty=-0.7,
+        logit_bias=((3, 2.5),),
+        seed=-12,
     ),
 }
 
@@ -211,7 +229,9 @@ def test_more_rows_than_a_slice_are_each_judged_by_their_own_parameters(program:
     long = [int(i) for i in np.random.default_rng(9).integers(0, VOCAB, 34)]
     open_slot(program, n, long, SamplingParams(temperature=0, prompt_logprobs=0, seed=0))
     rows = [RowIn(slot, 0, PROMPT[:3], n_sample=1) for slot in range(n)] + [RowIn(n, 0, long, n_sample=1, score=True)]
-    patches = [w for slot in range(n + 1) for w in table_patch(slot, [[1 + 4 * slot, 2 + 4 * slot, 190], [3 + 4 * slot, 4 + 4 * slot, 191]])]
+    patches = [
+        w for slot in range(n + 1) for w in table_patch(slot, [[1 + 4 * slot, 2 + 4 * slot, 190], [3 + 4 * slot, 4 + 4 * slot, 191]])
+    ]
     results = run(program, rows, patches=patches)
     logits = program.last_logits()
     assert logits.shape == (n + 34, VOCAB)
