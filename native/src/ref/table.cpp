@@ -1,4 +1,6 @@
-// The scalar twins: they define every result, on every machine.
+// The scalar twins: they define every result, on every machine. Declared plainly, not weakly: a missing one must not link.
+#include "kernels_decl.h"
+#undef CAMSHAFT_DECL
 #include "table.h"
 
 namespace camshaft {
