@@ -47,7 +47,17 @@ def build_peer(work: Path) -> Path:
     with tarfile.open(sdist) as tar:
         tar.extractall(work, filter="data")
     src = next(work.glob("llama_cpp_python-*/vendor/llama.cpp"))
-    sh("cmake", "-S", src, "-B", work / "build", "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_SERVER=OFF")
+    sh(
+        "cmake",
+        "-S",
+        src,
+        "-B",
+        work / "build",
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DGGML_NATIVE=ON",
+        "-DLLAMA_CURL=OFF",
+        "-DLLAMA_BUILD_SERVER=OFF",
+    )
     sh("cmake", "--build", work / "build", "-j2", "--target", *TOOLS)
     return tools
 
@@ -111,7 +121,12 @@ def main() -> None:
             seen[side].append(run())
             print(f"round {number + 1}: {side}: {seen[side][-1]}", file=sys.stderr, flush=True)
     ours = next(iter(sides))
-    print(f"{fingerprint()}\n\n| tok/s, medians of {args.rounds} rounds | " + " | ".join(sides) + " | over llama.cpp's best |\n|---|" + "---|" * (len(sides) + 1))
+    print(
+        f"{fingerprint()}\n\n| tok/s, medians of {args.rounds} rounds | "
+        + " | ".join(sides)
+        + " | over llama.cpp's best |\n|---|"
+        + "---|" * (len(sides) + 1)
+    )
     for figure in seen[ours][0]:
         medians = {side: statistics.median(r[figure] for r in rounds) for side, rounds in seen.items()}
         best_peer = max(value for side, value in medians.items() if side != ours)

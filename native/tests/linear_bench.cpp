@@ -54,7 +54,7 @@ void one_token(const Kernels& k, Form form, LinearShape s, bool cold) {
   Inputs x(1, s.cols, random);
   const auto acts = x.quantised(k);
   std::vector<float> y(size_t(m.w.rows));
-  const LinearArgs args{m.w, {acts.get(), 1, s.cols}, x.rows(), 1, nullptr, false, {y.data(), m.w.rows}};
+  const LinearArgs args{m.w, {acts.get(), 1, s.cols}, x.rows(), 1, nullptr, false, false, {y.data(), m.w.rows}};
   const auto kernel = k.linear_q[size_t(form)] ? k.linear_q[size_t(form)] : k.linear_f[size_t(form)];
   const int tiles = std::min(96, s.rows / kRowTile);
   const double median = median_seconds(m.w.tiles() / tiles, [&](int i) { kernel(args, i * tiles, (i + 1) * tiles); });
@@ -73,7 +73,7 @@ void many_tokens(const Kernels& k, Form form, LinearShape s, bool floats) {
     Inputs x(block, s.cols, random);
     const auto acts = x.quantised(k);
     std::vector<float> y(size_t(block) * size_t(rows));
-    const LinearArgs args{m.w, {acts.get(), block, s.cols}, x.rows(), block, nullptr, false, {y.data(), rows}};
+    const LinearArgs args{m.w, {acts.get(), block, s.cols}, x.rows(), block, nullptr, false, false, {y.data(), rows}};
     const auto kernel = floats ? k.linear_f[size_t(form)] : k.linear_q[size_t(form)];
     const int some = std::min(m.w.tiles(), 12);
     const double best = best_seconds([&] { kernel(args, 0, some); });

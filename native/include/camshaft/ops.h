@@ -36,6 +36,7 @@ struct LinearArgs {
   int tokens;
   const float* bias; // [rows] or null
   bool accumulate;
+  bool sparse;       // int8 compute: groups with d_a = 0 add nothing and may be skipped (most of a second plane is zero)
   Rows y;            // [tokens, rows]
 };
 
@@ -91,6 +92,10 @@ struct Kernels {
   size_t (*acts_bytes)(int tokens, int cols);
   // Quantises tokens [t_begin, t_end) of x; t_begin is a multiple of kActTile, so that threads never share a cache line of the output.
   void (*quantize)(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* acts);
+  // The second plane. A group whose largest value towers over the others (sum of q^2 below kOutlierBelow) rounds those others away; there
+  // rest[t][i] = fma(-d, float(q), x[t][i]), what quantize loses, with d and q as quantize makes them; every other group's rest is 0. Columns
+  // go up to cols rounded up to 32. Quantised in turn and multiplied as well, it gives such groups 16 bits. rest may not be x.
+  void (*quantize_rest)(Rows x, int cols, int t_begin, int t_end, Rows rest);
   // linear_q[form] is null for bf16, f16 and f32.
   void (*linear_q[kForms])(const LinearArgs& a, int tile_begin, int tile_end);
   void (*linear_f[kForms])(const LinearArgs& a, int tile_begin, int tile_end);

@@ -166,6 +166,13 @@ inline void add_group(const TileQ8h& t, const ActGroup* const (&a)[M], Floats<M>
     }
 }
 
+template <int M>
+inline bool all_zero(const ActGroup* const (&a)[M]) {
+  bool zero = true;
+  for (const ActGroup* one : a) zero &= one->d == 0;
+  return zero;
+}
+
 template <int M, class Tile>
 void pass(const LinearArgs& a, int r, int t) {
   const int groups = a.w.groups();
@@ -177,7 +184,7 @@ void pass(const LinearArgs& a, int r, int t) {
     acc[0][k] = acc[1][k] = _mm256_setzero_ps();
   }
   for (int g = 0; g < groups; g++, tile++) {
-    add_group<M>(*tile, acts, acc);
+    if (!a.sparse || !all_zero(acts)) add_group<M>(*tile, acts, acc);
     for (auto& p : acts) p++;
   }
   for (int k = 0; k < M; k++) finish(a, t + k, r, {acc[0][k], acc[1][k]});
@@ -192,13 +199,15 @@ void pass_one(const LinearArgs& a, int r, int apart) {
   const ActGroup* acts[1] = {reinterpret_cast<const ActGroup*>(a.q.data)};
   Floats<1> acc[R];
   for (auto& one : acc) one[0][0] = one[1][0] = _mm256_setzero_ps();
-  for (int g = 0; g < groups; g++, tile++, acts[0]++)
+  for (int g = 0; g < groups; g++, tile++, acts[0]++) {
+    if (a.sparse && all_zero(acts)) continue;
 #pragma GCC unroll 4
     for (int i = 0; i < R; i++) {
       const char* bytes = reinterpret_cast<const char*>(tile + i * stride);
       for (size_t line = 0; line < sizeof(Tile); line += 64) _mm_prefetch(bytes + kAheadBytes + line, _MM_HINT_T0);
       add_group<1>(tile[i * stride], acts, acc[i]);
     }
+  }
   for (int i = 0; i < R; i++) finish(a, 0, r + i * apart, {acc[i][0][0], acc[i][1][0]});
 }
 

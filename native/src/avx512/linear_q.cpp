@@ -88,13 +88,20 @@ template <int M> inline void add_group(const TileQ8h& t, const ActGroups<M>& a, 
     for (int half = 0; half < 2; half++) acc[k] = add_scaled(half_sum<TileQ8h>(w, a, k, half), d[half], a.d[k], acc[k]);
 }
 
+template <int M> inline bool all_zero(const ActGroups<M>& a) {
+  bool zero = true;
+  for (float d : a.d) zero &= d == 0;
+  return zero;
+}
+
 template <int M, class Tile> void pass(const LinearArgs& a, int r, int t) {
   const int groups = a.w.groups();
   const Tile* tile = tile_row<Tile>(a.w, r);
   const auto* acts = reinterpret_cast<const ActGroups<M>*>(a.q.data + act_tile_offset(t, groups));
   V16 acc[M];
   for (V16& v : acc) v = zero();
-  for (int g = 0; g < groups; g++) add_group(tile[g], acts[g], acc);
+  for (int g = 0; g < groups; g++)
+    if (!a.sparse || !all_zero(acts[g])) add_group(tile[g], acts[g], acc);
   for (int k = 0; k < M; k++) finish(a, t + k, r, acc[k]);
 }
 
@@ -106,13 +113,15 @@ template <int R, class Tile> void pass_one(const LinearArgs& a, int r, int apart
   const auto* acts = reinterpret_cast<const ActGroups<1>*>(a.q.data);
   V16 acc[R][1];
   for (auto& one : acc) one[0] = zero();
-  for (int g = 0; g < groups; g++, tile++)
+  for (int g = 0; g < groups; g++, tile++) {
+    if (a.sparse && all_zero(acts[g])) continue;
 #pragma GCC unroll 4
     for (int i = 0; i < R; i++) {
       const char* bytes = reinterpret_cast<const char*>(tile + i * stride);
       for (size_t line = 0; line < sizeof(Tile); line += 64) _mm_prefetch(bytes + kAheadBytes + line, _MM_HINT_T0);
       add_group(tile[i * stride], acts[g], acc[i]);
     }
+  }
   for (int i = 0; i < R; i++) finish(a, 0, r + i * apart, acc[i][0]);
 }
 

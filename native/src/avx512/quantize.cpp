@@ -30,4 +30,6 @@ void quantize(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* act
   });
 }
 
+void quantize_rest(Rows x, int cols, int t_begin, int t_end, Rows rest) { rest_of_tokens(x, cols, t_begin, t_end, rest); }
+
 }  // namespace camshaft::avx512

@@ -47,4 +47,18 @@ void quantize(Rows x, int cols, int t_begin, int t_end, int, uint8_t* acts) {
     for (int g = 0; g < groups; g++, out++) quantize_group(x[t] + g * kGroup, cols - g * kGroup < kGroup ? cols - g * kGroup : kGroup, *out);
 }
 
+void quantize_rest(Rows x, int cols, int t_begin, int t_end, Rows rest) {
+  const int groups = ceil_div(cols, kGroup);
+  for (int t = t_begin; t < t_end; t++)
+    for (int g = 0; g < groups; g++) {
+      const int first = g * kGroup, n = cols - first < kGroup ? cols - first : kGroup;
+      ActGroup group;
+      quantize_group(x[t] + first, n, group);
+      int squares = 0;
+      for (int8_t q : group.q) squares += q * q;
+      const bool towers = squares < kOutlierBelow;
+      for (int i = 0; i < kGroup; i++) rest[t][first + i] = towers && i < n ? std::fma(-group.d, float(group.q[i]), x[t][first + i]) : 0;
+    }
+}
+
 }  // namespace camshaft::ref

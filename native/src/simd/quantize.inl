@@ -59,4 +59,38 @@ template <class Put> inline void for_groups(Rows x, int cols, int t_begin, int t
   }
 }
 
+inline int sum_of_squares(__m256i q) {
+  const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8), odd = _mm256_srai_epi16(q, 8);
+  const __m256i s = _mm256_add_epi32(_mm256_madd_epi16(even, even), _mm256_madd_epi16(odd, odd));
+  __m128i h = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+  h = _mm_add_epi32(h, _mm_shuffle_epi32(h, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
+}
+
+// x less what its quantised form stands for, over one whole group; 0 where no value towers over the others.
+inline void group_rest(const float* x, const QuantisedGroup& from, float* rest) {
+  if (sum_of_squares(from.q) >= kOutlierBelow) {
+    std::memset(rest, 0, kGroup * sizeof(float));
+    return;
+  }
+  const __m256 minus_d = _mm256_set1_ps(-from.d);
+  const __m128i half[2] = {_mm256_castsi256_si128(from.q), _mm256_extracti128_si256(from.q, 1)};
+  for (int i = 0; i < 4; i++) {
+    const __m128i bytes = i % 2 ? _mm_srli_si128(half[i / 2], 8) : half[i / 2];
+    const __m256 q = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    _mm256_storeu_ps(rest + 8 * i, _mm256_fmadd_ps(minus_d, q, _mm256_loadu_ps(x + 8 * i)));
+  }
+}
+
+inline void rest_of_tokens(Rows x, int cols, int t_begin, int t_end, Rows rest) {
+  const int whole = cols / kGroup;
+  for (int t = t_begin; t < t_end; t++) {
+    for (int g = 0; g < whole; g++) group_rest(x[t] + g * kGroup, quantise_group(x[t] + g * kGroup), rest[t] + g * kGroup);
+    if (whole * kGroup == cols) continue;
+    float tail[kGroup] = {};
+    std::memcpy(tail, x[t] + whole * kGroup, static_cast<size_t>(cols - whole * kGroup) * sizeof(float));
+    group_rest(tail, quantise_group(tail), rest[t] + whole * kGroup);
+  }
+}
+
 }  // namespace camshaft::CAMSHAFT_ISA

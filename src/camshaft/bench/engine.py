@@ -55,7 +55,9 @@ def roofline(threads: int, isa: str) -> Roofline:
     return Roofline(dram_gb_s=round(dram, 2), int8_gop_s=round(int8, 1))
 
 
-def measure(path: str, config: EngineConfig, *, batches: Sequence[tuple[int, int, int]], rounds: int = 3, prefill_tokens: int = 512) -> EngineReport:
+def measure(
+    path: str, config: EngineConfig, *, batches: Sequence[tuple[int, int, int]], rounds: int = 3, prefill_tokens: int = 512
+) -> EngineReport:
     """Medians over `rounds` of each figure. Prompts are random ids with a fixed seed; nothing is shared between them."""
     largest = max((n for n, _, _ in batches), default=1)
     settings = replace(config, prefix_caching=False, max_num_seqs=max(config.max_num_seqs, largest))

@@ -18,7 +18,14 @@ def _values(doc: Doc) -> str:
 
 
 def _table(section: type[Any]) -> str:
-    lines = [f"## {section.__name__.removesuffix('Config')}", "", str(section.__doc__), "", "| flag | environment | default | values | meaning |", "|---|---|---|---|---|"]
+    lines = [
+        f"## {section.__name__.removesuffix('Config')}",
+        "",
+        str(section.__doc__),
+        "",
+        "| flag | environment | default | values | meaning |",
+        "|---|---|---|---|---|",
+    ]
     for f in dataclasses.fields(section):
         doc: Doc = f.metadata["doc"]
         default = "" if f.default == "" else f"`{f.default}`"

@@ -81,7 +81,9 @@ PULL = Command(
     arguments=model_argument,
     handler=_pull,
 )
-LIST = Command(name="list", help="list the models that can be had by name", examples=("camshaft list",), arguments=_no_arguments, handler=_list)
+LIST = Command(
+    name="list", help="list the models that can be had by name", examples=("camshaft list",), arguments=_no_arguments, handler=_list
+)
 INSPECT = Command(
     name="inspect",
     help="show what a model file holds",

@@ -13,7 +13,9 @@ from camshaft.types import ChatPrompt, TextPrompt
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="*", metavar="[MODEL] QUESTION", help="what to ask; with two words or more, the first names the model; - reads stdin")
+    parser.add_argument(
+        "words", nargs="*", metavar="[MODEL] QUESTION", help="what to ask; with two words or more, the first names the model; - reads stdin"
+    )
     parser.add_argument("--raw", action="store_true", help="complete the text as it is, with no chat template")
     session.sampling_flags(parser)
     session.engine_flags(parser)
@@ -23,7 +25,7 @@ def _split(words: list[str]) -> tuple[str, str]:
     if not words:
         raise BadRequest('nothing was asked; try: camshaft run "What is the capital of France?"')
     if len(words) > 2:
-        raise BadRequest("put the question in quotes: camshaft run [MODEL] \"question\"")
+        raise BadRequest('put the question in quotes: camshaft run [MODEL] "question"')
     model, question = ("", words[0]) if len(words) == 1 else (words[0], words[1])
     return model, sys.stdin.read() if question == "-" else question
 

@@ -32,7 +32,9 @@ class Answer:
         rest = self.done_at - self.first_at
         speed = f"{(self.usage.n_output - 1) / rest:.0f} tok/s" if self.usage.n_output > 1 and rest > 0 else "too short to time"
         cached = f", {self.usage.n_cached} of them cached" if self.usage.n_cached else ""
-        return f"{self.usage.n_prompt} prompt tokens{cached}, first token after {ttft * 1000:.0f} ms, {self.usage.n_output} tokens at {speed}"
+        return (
+            f"{self.usage.n_prompt} prompt tokens{cached}, first token after {ttft * 1000:.0f} ms, {self.usage.n_output} tokens at {speed}"
+        )
 
 
 class Session:
@@ -87,7 +89,9 @@ def sampling_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default: 0)")
     group.add_argument("--top-p", type=float, default=1.0, help="keep the likeliest tokens up to this probability (default: 1)")
     group.add_argument("--top-k", type=int, default=0, help="keep the k likeliest tokens; 0 keeps all (default: 0)")
-    group.add_argument("--min-p", type=float, default=0.0, help="drop tokens below this share of the likeliest one's probability (default: 0)")
+    group.add_argument(
+        "--min-p", type=float, default=0.0, help="drop tokens below this share of the likeliest one's probability (default: 0)"
+    )
     group.add_argument("--repetition-penalty", type=float, default=1.0, help="above 1 discourages repeats (default: 1)")
     group.add_argument("--seed", type=int, default=None, help="makes a sampled answer repeatable")
     group.add_argument("--max-tokens", type=int, default=512, help="longest answer (default: 512)")

@@ -1,0 +1,203 @@
+"""Scheduling never changes output: the same probes under many schedules, logits compared bit for bit.
+
+Each variant serves the same prompts, greedy and seeded, and records a digest of the float32 logits and the id of every sampled
+position. A variant agrees when all its records equal those of the first one: alone, in one chunk, all threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from camshaft.bench.machine import Machine, fingerprint
+from camshaft.config import EngineConfig
+from camshaft.engine.async_engine import AsyncEngine, Speech
+from camshaft.engine.loop import Parts
+from camshaft.errors import ConfigError, from_info
+from camshaft.formats import open_model
+from camshaft.runners.cpu import CpuRunner
+from camshaft.tokenizer import Tokenizer
+from camshaft.types import Capacity, Failed, Mask, Request, SamplingParams, Started, StepPlan, StepResult, TokenPrompt
+
+GEN = 24  # tokens sampled per probe
+LENGTHS = (5, 33, 64, 150, 257)  # prompt tokens of the probes: around tiles, blocks and spans
+GREEDY = SamplingParams(temperature=0.0, seed=0, max_tokens=GEN, ignore_eos=True)
+SEEDED = SamplingParams(temperature=0.9, top_p=0.95, top_k=50, seed=1234, max_tokens=GEN, ignore_eos=True)
+
+# (prompt's ids, seed, position) -> (digest of the logits, sampled id)
+Records = dict[tuple[bytes, int, int], tuple[bytes, int]]
+
+
+class Verdict(Struct, frozen=True):
+    """`n_compared` sampled positions, of which `n_different` differed in logits or id. `evidence` shows that the variant was what it says."""
+
+    variant: str
+    n_compared: int
+    n_different: int
+    evidence: str
+
+
+class InvarianceReport(Struct, frozen=True):
+    model: str
+    machine: Machine
+    isa: str
+    numerics_id: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def holds(self) -> bool:
+        return all(v.n_different == 0 for v in self.verdicts)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One schedule. `mates` run beside the probes; `rounds` serves the probes again, so that the prefix cache is warm."""
+
+    name: str
+    changes: Mapping[str, object] = field(default_factory=dict)
+    params: Mapping[str, object] = field(default_factory=dict)
+    mates: int = 0
+    rounds: int = 1
+    together: bool = False  # all probes at once
+    must_preempt: bool = False
+
+
+VARIANTS = (
+    Variant("alone, whole"),
+    Variant("among 64", mates=63, together=True),
+    Variant("chunks of 1", {"max_num_batched_tokens": 1}),
+    Variant("chunks of 7", {"max_num_batched_tokens": 7}, together=True),
+    Variant("chunks of 64", {"max_num_batched_tokens": 64}, together=True),
+    Variant("prefix hit", {"prefix_caching": True}, rounds=2),
+    Variant("preempted", {"kv_blocks": 40}, mates=12, together=True, must_preempt=True),
+    Variant("one thread", {"threads": 1}),
+    Variant("logprobs asked for", params={"logprobs": 5}),
+    Variant("every token flushed", {"flush_tokens": 0, "flush_ms": 0.0}),
+)
+
+
+class TappedRunner:
+    """A CpuRunner that keeps a record of every sampled position. `n_blocks` shrinks the pool that the engine sees."""
+
+    def __init__(self, inner: CpuRunner, n_blocks: int) -> None:
+        self.invariant = inner.invariant
+        self.numerics_id = inner.numerics_id
+        self.records: Records = {}
+        self._inner = inner
+        self._n_blocks = n_blocks
+        self._open: dict[int, tuple[bytes, int]] = {}
+        inner.program.keep_logits(True)
+
+    def capacity(self) -> Capacity:
+        known = self._inner.capacity()
+        return Capacity(
+            known.vocab_size,
+            known.max_model_len,
+            known.block_size,
+            self._n_blocks or known.n_blocks,
+            known.groups,
+            known.max_slots,
+            known.max_tokens,
+        )
+
+    def open(self, slot: int, params: SamplingParams, choice: int, prompt_ids: Sequence[int], output_ids: Sequence[int]) -> None:
+        self._open[slot] = (hashlib.sha256(repr(tuple(prompt_ids)).encode()).digest(), params.seed or 0)
+        self._inner.open(slot, params, choice, prompt_ids, output_ids)
+
+    def release(self, slot: int) -> None:
+        self._inner.release(slot)
+
+    def step(self, plan: StepPlan, masks: Mapping[int, Mask]) -> StepResult:
+        result = self._inner.step(plan, masks)
+        logits = iter(self._inner.program.last_logits())
+        for row, got in zip(plan.rows, result.rows, strict=True):
+            if row.n_sample:
+                key = (*self._open[row.slot], row.start + len(row.ids))
+                self.records[key] = (hashlib.sha256(next(logits).tobytes()).digest(), got.ids[0])
+        return result
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+async def run(path: Path, config: EngineConfig, isa: str, tell: Callable[[Verdict], None]) -> InvarianceReport:
+    """Every variant on one instruction set. `tell` hears each verdict as it falls. Raises ConfigError for a schedule that was not what it says."""
+    model = open_model(path)
+    tokenizer = Tokenizer.from_model(model)
+    verdicts: list[Verdict] = []
+    base: Records = {}
+    numerics = ""
+    for variant in VARIANTS:
+        changes = {k: v for k, v in variant.changes.items() if k != "kv_blocks"}
+        settings = replace(config, **{"max_num_seqs": 64, "max_num_batched_tokens": 2048, "prefix_caching": False, **changes})  # type: ignore[arg-type]
+        runner = TappedRunner(CpuRunner(model, settings, isa=isa), int(str(variant.changes.get("kv_blocks", 0))))
+        evidence = await _serve(runner, settings, tokenizer, variant)
+        base = base or runner.records
+        numerics = runner.numerics_id
+        probes = [key for key in base if key in runner.records]
+        n_different = sum(base[key] != runner.records[key] for key in probes)
+        if len(probes) != len(base):
+            raise ConfigError(f"{variant.name}: {len(base) - len(probes)} of {len(base)} positions were never sampled")
+        verdicts.append(Verdict(variant.name, len(probes), n_different, evidence))
+        tell(verdicts[-1])
+    return InvarianceReport(model.spec.name, fingerprint(), isa, numerics, tuple(verdicts))
+
+
+async def _serve(runner: TappedRunner, settings: EngineConfig, tokenizer: Tokenizer, variant: Variant) -> str:
+    """Runs the variant and says how it was what it claims to be."""
+    engine = AsyncEngine(Parts(runner, settings), Speech(tokenizer))
+    vocab = runner.capacity().vocab_size
+    cached = 0
+    try:
+        for _ in range(variant.rounds):
+            probes = [_ask(engine, request) for request in _probes(vocab, variant)]
+            if variant.together:
+                mates = [_ask(engine, request) for request in _mates(vocab, variant.mates)]
+                cached = sum(await asyncio.gather(*probes, *mates))
+            else:
+                cached = sum([await probe for probe in probes])
+        preemptions = engine.engine.ask(lambda loop: loop.scheduler.n_preemptions)
+        engine.engine.check()
+    finally:
+        await engine.close()
+    if variant.must_preempt and not preemptions:
+        raise ConfigError(f"{variant.name}: nothing was preempted; the pool is too large for this model's blocks")
+    if variant.rounds > 1 and not cached:
+        raise ConfigError(f"{variant.name}: nothing was found in the prefix cache")
+    return f"{cached} prompt tokens cached, {preemptions} preemptions"
+
+
+def _probes(vocab: int, variant: Variant) -> Iterator[Request]:
+    dice = random.Random(7)
+    for length in LENGTHS:
+        ids = tuple(dice.randrange(3, vocab) for _ in range(length))
+        for params in (GREEDY, SEEDED):
+            sampling = msgspec.structs.replace(params, **variant.params)
+            yield Request(id=f"probe-{length}-{params.seed}", prompt=TokenPrompt(ids), sampling=sampling)
+
+
+def _mates(vocab: int, n: int) -> Iterator[Request]:
+    """Other people's requests: random lengths, all of them sampled."""
+    dice = random.Random(8)
+    for number in range(n):
+        ids = tuple(dice.randrange(3, vocab) for _ in range(dice.randrange(3, 200)))
+        sampling = SamplingParams(temperature=1.0, seed=10_000 + number, max_tokens=dice.randrange(8, 64), ignore_eos=True)
+        yield Request(id=f"mate-{number}", prompt=TokenPrompt(ids), sampling=sampling)
+
+
+async def _ask(engine: AsyncEngine, request: Request) -> int:
+    """Serves one request to its end; returns its cached prompt tokens."""
+    cached = 0
+    async for event in engine.stream(request):
+        if isinstance(event, Started):
+            cached = event.n_cached
+        elif isinstance(event, Failed):
+            raise from_info(event.error)
+    return cached
