@@ -78,8 +78,8 @@ def peer_round(tools: Path, model: Path, threads: int) -> dict[str, float]:
         figures["prefill 512" if row["n_prompt"] else "decode, batch 1"] = row["avg_ts"]
     for n, prompt, gen in BATCHES:
         line = sh(
-            tools / "llama-batched-bench", "-m", model, "-t", str(threads), "-c", str(n * (prompt + gen)), "-npp", str(prompt), "-ntg", str(gen),
-            "-npl", str(n), "--output-format", "jsonl",
+            tools / "llama-batched-bench", "-m", model, "-t", str(threads), "-c", str(n * (prompt + gen)),
+            "-npp", str(prompt), "-ntg", str(gen), "-npl", str(n), "--output-format", "jsonl",
         )  # fmt: skip
         row = json.loads(next(text for text in line.splitlines() if text.startswith("{")))
         figures[f"{n} x ({prompt} + {gen})"] = n * gen / (row["t_pp"] + row["t_tg"])

@@ -35,7 +35,9 @@ class Builder:
     """Collects weights, vectors, buffers and nodes in order; `build` freezes them into a Program. Ids are small ints of this builder."""
 
     def __init__(self, *, isa: str, threads: int, compute: str, max_tokens: int, max_slots: int, vocab_size: int) -> None: ...
-    def weight(self, type: int, rows: int, cols: int, data: NDArray[np.uint8], row_order: NDArray[np.int32] | None = None, form: str = "") -> int:
+    def weight(
+        self, type: int, rows: int, cols: int, data: NDArray[np.uint8], row_order: NDArray[np.int32] | None = None, form: str = ""
+    ) -> int:
         """Packs a matrix from file bytes, by all threads. `form` overrides the form that the type has: q8 or q4 quantise a float matrix."""
     def weight_bytes(self) -> int:
         """Packed bytes so far."""
@@ -44,7 +46,9 @@ class Builder:
         """cos and sin of position * inv_freq[i], computed in double, stored as float32 [max_positions, half]."""
     def buffer(self, width: int) -> int:
         """float32 [max_tokens, width]."""
-    def kv_cache(self, *, block_size: int, n_blocks: int, dtype: str, n_layers_per_block: int, n_groups: int, n_kv_heads: int, head_dim: int) -> None:
+    def kv_cache(
+        self, *, block_size: int, n_blocks: int, dtype: str, n_layers_per_block: int, n_groups: int, n_kv_heads: int, head_dim: int
+    ) -> None:
         """The pool: n_blocks blocks, each n_layers_per_block layers of K and V. Zero pages until written. Block 0 is never read for a visible token."""
     # Nodes, in order of execution. Each works on all tokens of the step until take_rows, then on the taken rows.
     def embed(self, dst: int, weight: int, scale: float) -> None: ...
@@ -54,7 +58,22 @@ class Builder:
     def linear(self, src: int, parts: Sequence[Part], accumulate: bool) -> None:
         """One parallel loop over the tiles of all parts; src is quantised once. `accumulate` adds to dst (the residual)."""
     def rope(self, buf: int, col: int, n_heads: int, head_dim: int, table: int) -> None: ...
-    def attention(self, dst: int, q: int, q_col: int, kv: int, k_col: int, v_col: int, *, group: int, layer: int, n_heads: int, window: int, scale: float, softcap: float) -> None:
+    def attention(
+        self,
+        dst: int,
+        q: int,
+        q_col: int,
+        kv: int,
+        k_col: int,
+        v_col: int,
+        *,
+        group: int,
+        layer: int,
+        n_heads: int,
+        window: int,
+        scale: float,
+        softcap: float,
+    ) -> None:
         """Writes the step's K and V into the pool (buffer `kv`, columns k_col and v_col), then attends. `layer` is the index within its group."""
     def silu_mul(self, dst: int, src: int, gate_col: int, up_col: int, n: int) -> None: ...
     def gelu_mul(self, dst: int, src: int, gate_col: int, up_col: int, n: int) -> None: ...
@@ -68,7 +87,9 @@ class Builder:
 class Program:
     """A frozen network with its KV pool and its slots' sampling state."""
 
-    def open(self, slot: int, params: SamplingParams, choice: int, prompt_ids: NDArray[np.int32], output_ids: NDArray[np.int32]) -> None: ...
+    def open(
+        self, slot: int, params: SamplingParams, choice: int, prompt_ids: NDArray[np.int32], output_ids: NDArray[np.int32]
+    ) -> None: ...
     def release(self, slot: int) -> None: ...
     def run(
         self,

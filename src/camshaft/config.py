@@ -37,11 +37,15 @@ class EngineConfig:
     """How one model runs on this machine."""
 
     max_model_len: int = opt(0, "context in tokens; 0 takes 4,096 or the model's own, whichever is less", lo=0, hi=10_000_000)
-    kv_memory: str = opt("auto", "memory for the KV cache, such as 512M or 2G; auto takes what max-num-seqs contexts need, at most a quarter of free memory")
+    kv_memory: str = opt(
+        "auto", "memory for the KV cache, such as 512M; auto takes what max-num-seqs contexts need, at most a quarter of free memory"
+    )
     kv_dtype: str = opt("bf16", "type of the KV cache", choices=("bf16", "f32"))
     block_size: int = opt(32, "tokens in a KV block (16, 32, 64 or 128)", lo=16, hi=128)
     threads: int = opt(0, "compute threads; 0 takes the cores that this process may use", lo=0, hi=1024)
-    compute: str = opt("int8", "int8 quantises activations for packed weights; f32 computes on dequantised weights", choices=("int8", "f32"))
+    compute: str = opt(
+        "int8", "int8 quantises activations for packed weights; f32 computes on dequantised weights", choices=("int8", "f32")
+    )
     quantize: str = opt("none", "pack the weights of a Hugging Face folder at load", choices=("none", "q8", "q4"))
     max_num_seqs: int = opt(32, "sequences that run at once", lo=1, hi=1024)
     max_num_batched_tokens: int = opt(512, "tokens that one step computes, prefill and decode together", lo=1, hi=65_536)
@@ -56,7 +60,9 @@ class EngineConfig:
     flush_tokens: int = opt(3, "send a stream's text when so many tokens wait; 0 sends each token", lo=0, hi=1024)
     flush_ms: float = opt(30.0, "send a stream's text when the oldest waited so long; 0 sends each token", lo=0, hi=10_000)
     flush_breaks: bool = opt(True, "send at a natural break (Latin and CJK punctuation, newline)")
-    default_deadline_s: float = opt(600.0, "longest time from arrival to the terminal event, unless the request says less", lo=0.01, hi=86_400)
+    default_deadline_s: float = opt(
+        600.0, "longest time from arrival to the terminal event, unless the request says less", lo=0.01, hi=86_400
+    )
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,9 @@ def add_flags(parser: argparse.ArgumentParser, section: type[Any]) -> None:
         group.add_argument(flag(f.name), dest=f.name, default=None, metavar=shown, help=doc.help.replace("%", "%%") + shown_default)
 
 
-def resolve(section: type[T], *, cli: Mapping[str, Any] = {}, env: Mapping[str, str] = {}, file: Mapping[str, Any] = {}) -> tuple[T, dict[str, str]]:
+def resolve(
+    section: type[T], *, cli: Mapping[str, Any] = {}, env: Mapping[str, str] = {}, file: Mapping[str, Any] = {}
+) -> tuple[T, dict[str, str]]:
     """A section from its sources, and for each field that is not a default, where its value is from.
 
     Raises ConfigError for a value out of range or of the wrong type and for an unknown key in `file`, with the nearest known one.
@@ -151,7 +159,8 @@ def _parse(section: type[Any], name: str, doc: Doc, raw: Any) -> Any:
     try:
         value = _to_bool(raw) if kind is bool else kind(raw)
     except (TypeError, ValueError):
-        raise ConfigError(f"{flag(name)} takes {'a boolean' if kind is bool else f'a value of type {kind.__name__}'}, not {raw!r}") from None
+        wanted = "a boolean" if kind is bool else f"a value of type {kind.__name__}"
+        raise ConfigError(f"{flag(name)} takes {wanted}, not {raw!r}") from None
     if doc.choices and value not in doc.choices:
         raise ConfigError(f"{flag(name)} is one of {', '.join(doc.choices)}, not {raw!r}")
     # The comparison is written so that NaN fails it.

@@ -93,7 +93,11 @@ def test_layer_zero_needs_only_the_standard_library_and_msgspec() -> None:
 
     for name in ("types", "errors", "config", "clock"):
         for node in ast.walk(ast.parse((SRC / f"{name}.py").read_text())):
-            roots = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            roots: list[str] = []
+            if isinstance(node, ast.Import):
+                roots = [a.name for a in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                roots = [node.module or ""]
             for root in (r.split(".")[0] for r in roots):
                 assert root in sys.stdlib_module_names or root in ("msgspec", "camshaft"), f"{name}.py imports {root}"
 

@@ -18,10 +18,12 @@ from msgspec import Struct
 
 from camshaft.bench.machine import Machine, fingerprint
 from camshaft.config import EngineConfig
-from camshaft.engine.async_engine import AsyncEngine, Speech
+from camshaft.engine.async_engine import AsyncEngine
+from camshaft.engine.codec import Speech
 from camshaft.engine.loop import Parts
 from camshaft.errors import ConfigError, from_info
 from camshaft.formats import open_model
+from camshaft.observe.metrics import Metrics
 from camshaft.runners.cpu import CpuRunner
 from camshaft.tokenizer import Tokenizer
 from camshaft.types import Capacity, Failed, Mask, Request, SamplingParams, Started, StepPlan, StepResult, TokenPrompt
@@ -36,7 +38,7 @@ Records = dict[tuple[bytes, int, int], tuple[bytes, int]]
 
 
 class Verdict(Struct, frozen=True):
-    """`n_compared` sampled positions, of which `n_different` differed in logits or id. `evidence` shows that the variant was what it says."""
+    """`n_compared` sampled positions, `n_different` of them unlike in logits or id. `evidence` shows that the variant was what it says."""
 
     variant: str
     n_compared: int
@@ -128,7 +130,10 @@ class TappedRunner:
 
 
 async def run(path: Path, config: EngineConfig, isa: str, tell: Callable[[Verdict], None]) -> InvarianceReport:
-    """Every variant on one instruction set. `tell` hears each verdict as it falls. Raises ConfigError for a schedule that was not what it says."""
+    """Every variant on one instruction set. `tell` hears each verdict as it falls.
+
+    Raises ConfigError for a schedule that was not what it says.
+    """
     model = open_model(path)
     tokenizer = Tokenizer.from_model(model)
     verdicts: list[Verdict] = []
@@ -152,7 +157,8 @@ async def run(path: Path, config: EngineConfig, isa: str, tell: Callable[[Verdic
 
 async def _serve(runner: TappedRunner, settings: EngineConfig, tokenizer: Tokenizer, variant: Variant) -> str:
     """Runs the variant and says how it was what it claims to be."""
-    engine = AsyncEngine(Parts(runner, settings), Speech(tokenizer))
+    metrics = Metrics()
+    engine = AsyncEngine(Parts(runner, settings, metrics=metrics.engine("")), Speech(tokenizer))
     vocab = runner.capacity().vocab_size
     cached = 0
     try:
@@ -163,7 +169,7 @@ async def _serve(runner: TappedRunner, settings: EngineConfig, tokenizer: Tokeni
                 cached = sum(await asyncio.gather(*probes, *mates))
             else:
                 cached = sum([await probe for probe in probes])
-        preemptions = engine.engine.ask(lambda loop: loop.scheduler.n_preemptions)
+        preemptions = int(metrics.counts.preemptions.child("").value)
         engine.engine.check()
     finally:
         await engine.close()

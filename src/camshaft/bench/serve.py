@@ -8,6 +8,7 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -88,7 +89,7 @@ def _report(model: str, load: Load, replies: Sequence[Reply], seconds: float) ->
         ttft.append(texts[0] - reply.sent_at)
         if n_out > 1:
             tpot.append((texts[-1] - texts[0]) / (n_out - 1))
-        gaps += [b - a for a, b in zip(texts, texts[1:], strict=False)]
+        gaps += [b - a for a, b in pairwise(texts)]
         chunks.append(len(texts))
     return ServeReport(
         model=model,

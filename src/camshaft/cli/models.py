@@ -48,12 +48,13 @@ def _inspect(args: argparse.Namespace) -> int:
 def _facts(s: Summary) -> dict[str, str]:
     spec = s.spec
     window = f", window {spec.window} in {sum(map(spec.is_windowed, range(spec.n_layers)))} layers" if spec.window else ""
+    heads = f"{spec.n_heads} heads over {spec.n_kv_heads} of {spec.head_dim}"
     return {
         "name": s.name,
         "file": f"{s.path} ({s.kind}, {_size(s.file_bytes)})",
         "licence": s.license or "not stated",
         "family": f"{spec.family}, {s.n_parameters / 1e6:.1f} M parameters, {s.bits_per_weight:.2f} bits a weight",
-        "shape": f"{spec.n_layers} layers of {spec.d_model}, feed-forward {spec.d_ff}, {spec.n_heads} heads over {spec.n_kv_heads} of {spec.head_dim}{window}",
+        "shape": f"{spec.n_layers} layers of {spec.d_model}, feed-forward {spec.d_ff}, {heads}{window}",
         "context": f"{spec.max_position:,} tokens",
         "tensors": ", ".join(f"{t.type} {_size(t.n_bytes)}" for t in s.types),
         "tokenizer": f"{s.tokenizer}, {s.n_tokens:,} tokens",

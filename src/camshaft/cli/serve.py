@@ -96,7 +96,8 @@ def _show_model(name: str, model: Model, config: EngineConfig) -> None:
         f"context {capacity.max_model_len:,}, at most {config.max_num_seqs} at once, {config.max_num_batched_tokens} tokens a step"
     )
     terminal.note(
-        f"KV pool: {model.kv_bytes / 1e6:,.0f} MB of {config.kv_dtype} = {n_tokens:,} tokens = {n_usable / per_request:.1f} requests of {capacity.max_model_len:,} "
+        f"KV pool: {model.kv_bytes / 1e6:,.0f} MB of {config.kv_dtype} = {n_tokens:,} tokens = "
+        f"{n_usable / per_request:.1f} requests of {capacity.max_model_len:,} "
         f"({n_usable:,} blocks of {capacity.block_size} tokens); memory is taken as it is used"
     )
     if not model.can_chat:
