@@ -106,10 +106,13 @@ class Target(NamedTuple):
     key: str = ""
 
 
-async def post(target: Target, path: str, body: bytes, *, deadline_s: float) -> Reply:
-    """Sends JSON and reads the whole answer. Raises TimeoutError, OSError, or ValueError for an answer that is no HTTP."""
+async def post(target: Target, path: str, body: bytes, *, deadline_s: float, into: Reply | None = None) -> Reply:
+    """Sends JSON and reads the whole answer. Raises TimeoutError, OSError, or ValueError for an answer that is no HTTP.
+
+    `into` is filled as the answer comes, for a caller that looks while it runs or cancels it.
+    """
     async with asyncio.timeout(deadline_s), connected(target) as (reader, writer):
-        return await _exchange(reader, writer, _head(target, path, len(body)) + body)
+        return await _exchange(reader, writer, _head(target, path, len(body)) + body, into or Reply(sent_at=0.0))
 
 
 @asynccontextmanager
@@ -129,8 +132,8 @@ def _head(target: Target, path: str, length: int) -> bytes:
     return f"{lines}{key}content-type: application/json\r\ncontent-length: {length}\r\n\r\n".encode()
 
 
-async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> Reply:
-    reply = Reply(sent_at=time.perf_counter())
+async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, reply: Reply) -> Reply:
+    reply.sent_at = time.perf_counter()
     writer.write(request)
     await writer.drain()
     reply.status, reply.headers = _parse_head(await reader.readuntil(b"\r\n\r\n"))

@@ -1,0 +1,109 @@
+"""What a long request does to others: a 4,000-token prompt among 16 streams, and a 2,048-token answer beside ten of 128.
+
+    python bench/pauses.py [--streams 16] [--prompt 4000] [--long 2048] [--rounds 3]
+
+(a) Streams are running when the prompt arrives. Measured: the longest pause of any stream, from its arrival to a second after its first
+token, and the time to that token. (b) Ten short answers and one long one start together; then the same with a long one that is as short
+as the others. Measured: how much later the short ones end, as the median over interleaved rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import sys
+from itertools import pairwise
+from typing import NamedTuple
+
+import harness
+
+from camshaft.bench.sse_client import Reply, Target
+
+LONGEST_PAUSE_S = 0.5
+MOST_SLOWER = 1.1  # times as long as without the long answer: what rounds of the same thing differ by
+SHORT, N_SHORT = 128, 10
+SETTLE_S = 6.0  # until all streams run and the pace of steps is known
+CONTEXT = 4096
+LIMIT_S = 1800.0
+
+
+class Pause(NamedTuple):
+    """Seconds."""
+
+    before: float  # longest while nothing else happened
+    during: float
+    p99: float  # of the gaps in that time
+    ttft: float  # of the long prompt
+
+
+async def long_prompt(target: Target, n_streams: int, n_prompt: int, dice: random.Random) -> Pause:
+    replies = [Reply(sent_at=0.0) for _ in range(n_streams)]
+    asks = [harness.stream(target, harness.random_ids(dice, 64), CONTEXT - 65, into=reply) for reply in replies]
+    streams = [asyncio.create_task(ask) for ask in asks]
+    await asyncio.sleep(SETTLE_S)
+    late = await harness.stream(target, harness.random_ids(dice, n_prompt), 8)
+    await asyncio.sleep(1.0)
+    for task in streams:
+        if task.done():
+            raise RuntimeError(f"a stream was over before the prompt was: {task.exception()}")
+        task.cancel()
+    await asyncio.gather(*streams, return_exceptions=True)
+    before: list[float] = []
+    during: list[float] = []
+    for reply in replies:
+        times = harness.text_times(reply)
+        for sooner, later in pairwise(times[1:]):
+            (during if later > late.sent_at else before).append(later - sooner)
+    return Pause(max(before), max(during), harness.quantile(during, 0.99), harness.ttft(late))
+
+
+async def side_by_side(target: Target, n_long: int, dice: random.Random) -> float:
+    """Seconds until the last of the short answers ended, beside one of `n_long` tokens."""
+    long = asyncio.create_task(harness.stream(target, harness.random_ids(dice, 32), n_long))
+    short = [harness.stream(target, harness.random_ids(dice, 32), SHORT) for _ in range(N_SHORT)]
+    replies = await asyncio.gather(*short)
+    await long
+    return max(reply.done_at for reply in replies) - min(reply.sent_at for reply in replies)
+
+
+async def measure(target: Target, n_streams: int, n_prompt: int, n_long: int, rounds: int) -> dict[str, list[float] | list[Pause]]:
+    dice = random.Random(7)
+    await side_by_side(target, SHORT, dice)  # first touch of pages and caches
+    with_long, without = [], []
+    for _ in range(rounds):
+        with_long.append(await side_by_side(target, n_long, dice))
+        without.append(await side_by_side(target, SHORT, dice))
+    pauses = [await long_prompt(target, n_streams, n_prompt, dice) for _ in range(rounds)]
+    return {"with_long": with_long, "without": without, "pauses": pauses}
+
+
+def main() -> int:
+    parser = harness.parser(__doc__, "pauses")
+    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--prompt", type=int, default=4000, help="tokens of the prompt that arrives")
+    parser.add_argument("--long", type=int, default=2048, help="tokens of the long answer")
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    with harness.serving("--max-model-len", str(CONTEXT), "--max-num-seqs", "32", model=args.model) as server:
+        found = harness.run(measure(server.target, args.streams, args.prompt, args.long, args.rounds), LIMIT_S)
+    pauses: list[Pause] = found["pauses"]
+    longest = max(pause.during for pause in pauses)
+    slower = statistics.median(a / b for a, b in zip(found["with_long"], found["without"], strict=True))
+    what = f"longest pause of {args.streams} streams, {args.prompt} tokens arriving"
+    lines = [
+        harness.Line(what, f"{longest:.2f} s", f"{LONGEST_PAUSE_S} s", longest <= LONGEST_PAUSE_S),
+        harness.Line("the same, 99th percentile", f"{max(pause.p99 for pause in pauses):.2f} s"),
+        harness.Line("longest pause before it arrived", f"{max(pause.before for pause in pauses):.2f} s"),
+        harness.Line("its time to first token", f"{statistics.median(pause.ttft for pause in pauses):.1f} s"),
+        harness.Line(
+            f"{N_SHORT} answers of {SHORT} beside one of {args.long}, over beside one of {SHORT}",
+            f"{slower:.2f} x ({statistics.median(found['with_long']):.2f} s)", f"{MOST_SLOWER} x", slower <= MOST_SLOWER,
+        ),
+    ]  # fmt: skip
+    figures = {**found, "pauses": [pause._asdict() for pause in pauses]}
+    return harness.finish(args.out, harness.verdicts(lines), figures, lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
