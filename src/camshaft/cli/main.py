@@ -36,9 +36,22 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments of one call. Exits with 2 where they are not understood."""
+    parser = build_parser()
+    args, rest = parser.parse_known_args(argv)
+    # argparse ends a list of words at the first flag; people write them on both sides: run MODEL --raw "question".
+    words = [word for word in rest if word == "-" or not word.startswith("-")]
+    if rest and (words != rest or "words" not in args):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        args.words += words
+    return args
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point. Exit status: 0 done, 1 a failure that was explained, 2 wrong usage, 130 interrupted."""
-    args = build_parser().parse_args(argv)
+    args = parse(argv)
     try:
         return int(args.handler(args))
     except KeyboardInterrupt:

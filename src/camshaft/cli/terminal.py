@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
 from camshaft.formats import source
 
@@ -54,22 +53,27 @@ def _plain(message: str) -> str:
     return " ".join(message.split()).replace("[", "\\[")
 
 
-@contextmanager
-def _bar() -> Iterator[Progress]:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=err, transient=True) as progress:
-        yield progress
+class _Bar:
+    """A progress bar that appears with the first thing it is told, so that a model which is there already leaves no trace of one."""
+
+    def __init__(self) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        self._progress = Progress(*columns, console=err, transient=True)
+        self._tasks: dict[str, TaskID] = {}
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        if not self._tasks:
+            self._progress.start()
+        if stage not in self._tasks:
+            self._tasks[stage] = self._progress.add_task(stage, total=None)
+        self._progress.update(self._tasks[stage], completed=done, total=total or None)
+
+    def close(self) -> None:
+        if self._tasks:
+            self._progress.stop()
 
 
 def fetch(name: str) -> Path:
     """The path of a model, downloaded first with a progress bar where that is needed."""
-    with _bar() as progress:
-        tasks: dict[str, int] = {}
-
-        def show(stage: str, done: int, total: int) -> None:
-            task = tasks.get(stage)
-            if task is None:
-                task = tasks[stage] = int(progress.add_task(stage, total=total or None))
-            progress.update(task, completed=done, total=total or None)  # type: ignore[arg-type]
-
-        return source.resolve(name, progress=show)
+    with closing(_Bar()) as bar:
+        return source.resolve(name, progress=bar.show)
