@@ -21,7 +21,9 @@ def test_words_stand_on_either_side_of_flags(line: str, words: list[str]) -> Non
     assert parse(line.split()).words == words
 
 
-@pytest.mark.parametrize("line", ["run question --rawww", "chat one two", "list extra", "serve --prot 1", "pull a b", "", "run q --max-tok 5"])
+@pytest.mark.parametrize(
+    "line", ["run question --rawww", "chat one two", "list extra", "serve --prot 1", "pull a b", "", "run q --max-tok 5"]
+)
 def test_what_is_not_understood_is_wrong_usage(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(line.split())
