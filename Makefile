@@ -17,9 +17,7 @@ test-full: .stamps/dev test-native
 
 # Kernels, thread pool and program in C++, without Python.
 test-native: .stamps/dev
-	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Release -DCAMSHAFT_PYTHON=OFF -DCAMSHAFT_TESTS=ON >build/native.log || (cat build/native.log; false)
-	$(BIN)/cmake --build build/native -j2 >>build/native.log || (cat build/native.log; false)
-	$(BIN)/ctest --test-dir build/native --output-on-failure
+	$(BIN)/ctest --test-dir build/dev --output-on-failure
 
 # The same under AddressSanitizer with UBSan, then the thread pool and programs under ThreadSanitizer.
 sanitize: .stamps/dev
@@ -59,6 +57,7 @@ $(BIN)/python:
 	$(BIN)/pip install -q .
 	mkdir -p .stamps && touch $@
 
+# One build for both: the extension that Python imports and the native tests, over the same objects.
 .stamps/dev: $(BIN)/python pyproject.toml $(NATIVE)
-	$(BIN)/pip install -q -e ".[dev]"
-	mkdir -p .stamps build && touch $@
+	$(BIN)/pip install -q -e ".[dev]" --config-settings=build-dir=build/dev --config-settings=cmake.define.CAMSHAFT_TESTS=ON
+	mkdir -p .stamps && touch $@
