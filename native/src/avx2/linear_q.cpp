@@ -166,13 +166,6 @@ inline void add_group(const TileQ8h& t, const ActGroup* const (&a)[M], Floats<M>
     }
 }
 
-template <int M>
-inline bool all_zero(const ActGroup* const (&a)[M]) {
-  bool zero = true;
-  for (const ActGroup* one : a) zero &= one->d == 0;
-  return zero;
-}
-
 template <int M, class Tile>
 void pass(const LinearArgs& a, int r, int t) {
   const int groups = a.w.groups();
@@ -184,10 +177,38 @@ void pass(const LinearArgs& a, int r, int t) {
     acc[0][k] = acc[1][k] = _mm256_setzero_ps();
   }
   for (int g = 0; g < groups; g++, tile++) {
-    if (!a.sparse || !all_zero(acts)) add_group<M>(*tile, acts, acc);
+    add_group<M>(*tile, acts, acc);
     for (auto& p : acts) p++;
   }
   for (int k = 0; k < M; k++) finish(a, t + k, r, {acc[0][k], acc[1][k]});
+}
+
+// The same over the groups that one of the tokens at least has something in.
+template <int M, class Tile>
+void sparse_pass(const LinearArgs& a, int r, int t) {
+  const int groups = a.w.groups();
+  const Tile* tiles = tile_row<Tile>(a.w, r);
+  const ActGroup* rows[M];
+  Floats<M> acc;
+  for (int k = 0; k < M; k++) {
+    rows[k] = reinterpret_cast<const ActGroup*>(a.q.data) + int64_t(t + k) * groups;
+    acc[0][k] = acc[1][k] = _mm256_setzero_ps();
+  }
+  bool any = false;
+  for (int word = 0; word < mask_words(groups); word++) {
+    uint64_t mask = 0;
+    for (int k = 0; k < M; k++) mask |= load_mask(a.q.data + mask_offset(t + k, a.q.tokens, groups) + size_t(word) * sizeof(uint64_t));
+    any |= mask != 0;
+    for (; mask; mask &= mask - 1) {
+      const int g = 64 * word + __builtin_ctzll(mask);
+      const ActGroup* acts[M];
+      for (int k = 0; k < M; k++) acts[k] = rows[k] + g;
+      add_group<M>(tiles[g], acts, acc);
+    }
+  }
+  // Adding zeros would change no bit: what a dense product left behind is never -0.
+  if (any || !a.accumulate)
+    for (int k = 0; k < M; k++) finish(a, t + k, r, {acc[0][k], acc[1][k]});
 }
 
 // One token over R rows of tiles, `apart` rows from one another: R streams keep more of memory's latency in flight than one.
@@ -199,15 +220,13 @@ void pass_one(const LinearArgs& a, int r, int apart) {
   const ActGroup* acts[1] = {reinterpret_cast<const ActGroup*>(a.q.data)};
   Floats<1> acc[R];
   for (auto& one : acc) one[0][0] = one[1][0] = _mm256_setzero_ps();
-  for (int g = 0; g < groups; g++, tile++, acts[0]++) {
-    if (a.sparse && all_zero(acts)) continue;
+  for (int g = 0; g < groups; g++, tile++, acts[0]++)
 #pragma GCC unroll 4
     for (int i = 0; i < R; i++) {
       const char* bytes = reinterpret_cast<const char*>(tile + i * stride);
       for (size_t line = 0; line < sizeof(Tile); line += 64) _mm_prefetch(bytes + kAheadBytes + line, _MM_HINT_T0);
       add_group<1>(tile[i * stride], acts, acc[i]);
     }
-  }
   for (int i = 0; i < R; i++) finish(a, 0, r + i * apart, {acc[i][0][0], acc[i][1][0]});
 }
 
@@ -218,18 +237,18 @@ void one_token(const LinearArgs& a, int tile_begin, int tile_end) {
   for (int r = tile_begin + kStreams * apart; r < tile_end; r++) pass_one<1, Tile>(a, r, 0);
 }
 
+using Pass = void (*)(const LinearArgs&, int, int);
+
 // Three tokens a pass, the last four as two and two.
 template <class Tile>
 void linear_q(const LinearArgs& a, int tile_begin, int tile_end) {
-  if (a.tokens == 1) return one_token<Tile>(a, tile_begin, tile_end);
+  if (a.tokens == 1 && !a.sparse) return one_token<Tile>(a, tile_begin, tile_end);
+  constexpr Pass kDense[] = {pass<1, Tile>, pass<2, Tile>, pass<3, Tile>};
+  constexpr Pass kSparse[] = {sparse_pass<1, Tile>, sparse_pass<2, Tile>, sparse_pass<3, Tile>};
   for (int r = tile_begin; r < tile_end; r++)
     for (int t = 0; t < a.tokens;) {
       const int left = a.tokens - t, n = left == 4 ? 2 : left < 3 ? left : 3;
-      switch (n) {
-        case 1: pass<1, Tile>(a, r, t); break;
-        case 2: pass<2, Tile>(a, r, t); break;
-        default: pass<3, Tile>(a, r, t); break;
-      }
+      (a.sparse ? kSparse : kDense)[n - 1](a, r, t);
       t += n;
     }
 }
