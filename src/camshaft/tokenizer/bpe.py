@@ -11,13 +11,16 @@ from camshaft.errors import ModelError
 from camshaft.tokenizer.pre import PreTokenizer
 from camshaft.tokenizer.tokens import byte_alphabet
 
+# A shorter text is encoded sooner than the library's threads are woken.
+_SHORT_CHARS = 2048
+
 # Real vocabularies lack a few control bytes and rare lead bytes, which are then dropped from text as everywhere else.
 # One that lacks any of these is not a vocabulary for text.
 _NEEDED_BYTES = (0x0A, *range(0x20, 0x7F))
 
 
 class BpeEncoder:
-    """Encodes without special tokens of any kind. The library holds no GIL while it works and merges a word in n log n."""
+    """Encodes without special tokens of any kind. The library merges a word in n log n."""
 
     def __init__(self, normal: dict[str, int], merges: Iterable[str], pre: PreTokenizer) -> None:
         """`normal`: tokens in the byte alphabet. `merges`: `left right`, best first. Raises ModelError for a vocabulary with holes."""
@@ -33,8 +36,16 @@ class BpeEncoder:
         self._core.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
     def encode(self, text: str) -> list[int]:
-        ids: list[int] = self._core.encode(text, add_special_tokens=False).ids
+        return encode_freely(self._core, text)
+
+
+def encode_freely(core: tokenizers.Tokenizer, text: str) -> list[int]:
+    """Ids of a text without special tokens. Other threads run meanwhile: of the library's calls, only those for batches let the GIL go."""
+    if len(text) <= _SHORT_CHARS:
+        ids: list[int] = core.encode(text, add_special_tokens=False).ids
         return ids
+    (encoding,) = core.encode_batch_fast([text], add_special_tokens=False)
+    return list(encoding.ids)
 
 
 def _pairs(merges: Iterable[str], normal: dict[str, int]) -> list[tuple[str, str]]:

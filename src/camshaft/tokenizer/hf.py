@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from camshaft.errors import ModelError
 from camshaft.formats.vocab import BYTE, CONTROL, NORMAL, USER_DEFINED
+from camshaft.tokenizer.bpe import encode_freely
 from camshaft.tokenizer.tokens import TokenTable, build_table, byte_value
 
 _MAX_BYTES = 256 << 20
@@ -23,14 +24,13 @@ _MAX_IDS = 1 << 21
 
 
 class HfEncoder:
-    """Encodes without special tokens of any kind. The library holds no GIL while it works."""
+    """Encodes without special tokens of any kind."""
 
     def __init__(self, core: tokenizers.Tokenizer) -> None:
         self._core = core
 
     def encode(self, text: str) -> list[int]:
-        ids: list[int] = self._core.encode(text, add_special_tokens=False).ids
-        return ids
+        return encode_freely(self._core, text)
 
 
 class HfFile(Struct, frozen=True, eq=False):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -55,6 +57,33 @@ TOKENIZERS = {name: Tokenizer.from_vocab(bpe_vocab(name)) for name in NAMES}
 def test_a_monotonous_text_is_encoded_without_trouble(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_other_threads_run_while_a_long_text_is_encoded() -> None:
+    tokenizer, n_ticks, over = Tokenizer.from_vocab(bpe_vocab()), 0, threading.Event()
+
+    def tick() -> None:
+        nonlocal n_ticks
+        while not over.wait(0.001):
+            n_ticks += 1
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        before = n_ticks
+        n_ids = len(tokenizer.encode("hello world " * 50_000))
+        after = n_ticks
+    finally:
+        over.set()
+        thread.join()
+    assert n_ids == 150_000
+    # A call that keeps the interpreter to itself lets one tick through at its beginning and one at its end.
+    assert after - before > 5
+
+
+def test_a_long_text_gets_the_ids_of_its_short_pieces() -> None:
+    tokenizer = Tokenizer.from_vocab(bpe_vocab())
+    assert tokenizer.encode("hello world\n" * 1000) == tokenizer.encode("hello world\n") * 1000
 
 
 def test_an_unknown_pre_tokenizer_is_refused_because_its_ids_would_be_wrong_in_silence() -> None:
