@@ -15,6 +15,8 @@ from camshaft.types import Prompt, Request, TextPrompt, TokenPrompt
 
 _THREADS = 2
 _GRAMMAR_S = 10.0  # longest wait for a grammar
+_USUAL_CHARS = 8  # in a token, at most, of most text; only longer texts are counted before they are encoded
+_COUNTED_CHARS = 16_384
 
 
 class Bounds(NamedTuple):
@@ -99,11 +101,32 @@ class PromptEncoder:
                 raise BadRequest(f"the prompt has token {bad}, but ids go from 0 to {size - 1}", param="prompt")
             return prompt.ids
         if isinstance(prompt, TextPrompt):
-            least = self._codec.n_at_least(prompt.text)
-            if least > self._bounds.max_tokens:
-                room = f"at least {least} tokens, and the context has room for {self._bounds.max_tokens}"
-                raise PromptTooLong(f"the prompt is too long: {room}; shorten it", param="prompt")
+            self._raise_if_too_long(prompt.text, "prompt")
             return tuple(self._codec.encode(prompt.text, prompt.add_special_tokens))
         if self._render is None:
             raise BadRequest("this model has no chat template: use /v1/completions or a text prompt", param="messages")
+        self._raise_if_too_long("\n".join(said for m in prompt.messages if isinstance(said := m.get("content"), str)), "messages")
         return tuple(self._render(prompt, f"{len(request.tenant)}:{request.tenant}{request.cache_salt}"))
+
+    def _raise_if_too_long(self, text: str, param: str) -> None:
+        """Refuses what cannot fit after work in proportion to the context, not to the text: 8 MB would take ten seconds of a core."""
+        most = self._bounds.max_tokens
+        least = self._codec.n_at_least(text)
+        if least <= most and len(text) > most * _USUAL_CHARS:
+            least = _tokens_up_to(self._codec, text, most)
+        if least > most:
+            room = f"at least {least} tokens, and the context has room for {most}"
+            raise PromptTooLong(f"the prompt is too long: {room}; shorten it", param=param)
+
+
+def _tokens_up_to(codec: Codec, text: str, most: int) -> int:
+    """A floor of the number of tokens, exact enough to say that it is above `most`; stops counting soon after it.
+
+    A cut may split a word and so add a few tokens. Half of the count leaves room for that many times over.
+    """
+    n = 0
+    for start in range(0, len(text), _COUNTED_CHARS):
+        n += len(codec.encode(text[start : start + _COUNTED_CHARS]))
+        if n // 2 > most:
+            break
+    return n // 2

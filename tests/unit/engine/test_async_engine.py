@@ -160,6 +160,41 @@ async def test_a_slow_tokenizer_holds_up_neither_the_event_loop_nor_running_stre
     await upstream.close()
 
 
+@pytest.mark.parametrize("chat", [False, True])
+async def test_a_text_far_too_long_is_refused_after_work_for_the_context_alone(chat: bool) -> None:
+    class Counting(ByteCodec):
+        n = 0
+
+        def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+            self.n += len(text)
+            return super().encode(text)
+
+        def n_at_least(self, text: str) -> int:
+            return 1
+
+    codec, text = Counting(), "word " * 400_000
+    upstream = engine(codec=codec, render=lambda prompt, salt: codec.encode(prompt.messages[0]["content"]))
+    prompt = ChatPrompt(({"role": "user", "content": text},)) if chat else TextPrompt(text)
+    error = (await failure(upstream, request(prompt))).error
+    assert error.code == PromptTooLong.code
+    assert error.param == ("messages" if chat else "prompt")
+    assert codec.n < 40 * CAPACITY.max_model_len
+    await upstream.close()
+
+
+async def test_a_text_of_few_tokens_for_its_length_is_taken() -> None:
+    class Wide(ByteCodec):
+        def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+            return super().encode("x" * -(-len(text) // 100))
+
+        def n_at_least(self, text: str) -> int:
+            return 1
+
+    upstream = engine(codec=Wide())
+    assert text_of(await collect(upstream.stream(request("y" * 60_000)))) == "Well, hello there."
+    await upstream.close()
+
+
 async def test_an_encoder_error_is_that_requests_failure() -> None:
     class Strict(ByteCodec):
         def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
