@@ -125,6 +125,7 @@ class EngineLoop:
                 self._accept(planned, result)
         else:
             self._switch_slots(planned)
+            self.report.idle()
         self.hand_over()
         return bool(planned.seqs)
 

@@ -49,13 +49,12 @@ class Report:
     def step(self, planned: Planned) -> None:
         """After a step."""
         scheduler, pool = self._scheduler, self._scheduler.kv.pool
-        held = pool.n_in_use * scheduler.kv.block_size
         self.metrics.step(
             StepStats(
                 running=len(scheduler.running),
                 waiting=len(scheduler.waiting),
                 kv_usage=pool.n_in_use / pool.n_usable,
-                kv_waste=scheduler.kv.n_wasted(scheduler.tables()) / held if held else 0.0,
+                kv_waste=self._waste(),
                 n_tokens=planned.n_prefill + planned.n_decode,
                 n_prompt=planned.n_prefill,
                 n_generated=len(self._ttft_s) + len(self._gaps_s),
@@ -68,6 +67,16 @@ class Report:
             if n > self._evicted.get(kind, 0):
                 self.metrics.evicted(kind, n - self._evicted.get(kind, 0))
                 self._evicted[kind] = n
+
+    def idle(self) -> None:
+        """After a turn that computed nothing: whoever was inside may have left since the last step."""
+        scheduler, pool = self._scheduler, self._scheduler.kv.pool
+        self.metrics.load(len(scheduler.running), len(scheduler.waiting), pool.n_in_use / pool.n_usable, self._waste())
+
+    def _waste(self) -> float:
+        kv = self._scheduler.kv
+        held = kv.pool.n_in_use * kv.block_size
+        return kv.n_wasted(self._scheduler.tables()) / held if held else 0.0
 
     def ended(self, job: Job, reason: str, now: float) -> None:
         """A job that was taken is over, one way or the other."""

@@ -129,11 +129,7 @@ class EngineMetrics:
 
     def step(self, stats: StepStats) -> None:
         """One step's numbers, after it."""
-        running, waiting, kv_usage, kv_waste = self._load
-        running.set(stats.running)
-        waiting.set(stats.waiting)
-        kv_usage.set(stats.kv_usage)
-        kv_waste.set(stats.kv_waste)
+        self.load(stats.running, stats.waiting, stats.kv_usage, stats.kv_waste)
         self._sizes[0].observe(stats.n_tokens)
         prompt, generated = self._tokens
         if stats.n_prompt:
@@ -144,6 +140,11 @@ class EngineMetrics:
             self._times[0].observe_all(stats.ttft_s)
         if stats.gaps_s:
             self._times[1].observe_all(stats.gaps_s)
+
+    def load(self, running: int, waiting: int, kv_usage: float, kv_waste: float) -> None:
+        """What is held right now; shares are 0 to 1."""
+        for shown, value in zip(self._load, (running, waiting, kv_usage, kv_waste), strict=True):
+            shown.set(value)
 
     def admitted(self, queue_s: float, *, n_prompt: int, n_cached: int) -> None:
         """A request entered the batch. Prefix queries and hits count tokens."""

@@ -318,6 +318,22 @@ def test_the_engine_counts_what_it_does() -> None:
     assert 'stage="detokenise"' in text
 
 
+GAUGES = {"camshaft_num_requests_running", "camshaft_num_requests_waiting", "camshaft_kv_cache_usage_perc", "camshaft_kv_cache_waste_perc"}
+
+
+def test_the_gauges_tell_when_the_last_client_left() -> None:
+    rig = Rig()
+    job = rig.submit([1, 2, 3], sampling=SamplingParams(temperature=0, max_tokens=300, ignore_eos=True))
+    rig.loop.turn()
+    rig.loop.turn()
+    rig.loop.abort(job)
+    assert not rig.loop.turn()
+    lines = rig.loop.report.metrics.metrics.render().decode().splitlines()
+    gauges = {name: value for line in lines for name, _, value in [line.partition("{")] if name in GAUGES}
+    assert {value.rpartition(" ")[2] for value in gauges.values()} == {"0.0"}
+    assert gauges.keys() == GAUGES
+
+
 def test_memory_of_steps_is_bounded() -> None:
     rig = Rig()
     rig.submit([1], sampling=SamplingParams(temperature=0, max_tokens=300, ignore_eos=True))
