@@ -73,7 +73,7 @@ class ServerConfig:
     port: int = opt(8000, "port to bind; 0 takes a free one", lo=0, hi=65_535)
     api_keys: str = opt("", "file of API keys, one `key` or `key tenant` a line; without it no key is asked for")
     served_model_name: str = opt("", "name that clients use; the model's own by default")
-    max_body_bytes: int = opt(8_000_000, "largest request body", lo=1024, hi=1_000_000_000)
+    max_body_bytes: int = opt(2_000_000, "largest request body", lo=1024, hi=1_000_000_000)
     max_n: int = opt(16, "largest n", lo=1, hi=1024)
     max_stops: int = opt(16, "most stop strings", lo=0, hi=1024)
     max_logit_bias: int = opt(1024, "most logit_bias entries", lo=0, hi=1_000_000)

@@ -83,7 +83,7 @@ class _Server(uvicorn.Server):
                 http=BoundedProtocol,
                 ws="none",
                 log_config=None,
-                log_level="warning",
+                log_level="error",  # its warnings are about what clients send
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from camshaft.errors import BadRequest
 from camshaft.schema.chat import ChatRequest
 from camshaft.schema.completions import CompletionRequest
-from camshaft.schema.decode import Unknown, decode
+from camshaft.schema.decode import MAX_ARRAYS_AND_OBJECTS, MAX_STRINGS, MAX_VALUES, Unknown, decode
 from camshaft.schema.failure import error_body
 from camshaft.schema.fields import is_absent, plain
 from camshaft.schema.messages import AssistantMessage, UserMessage, template_message, text_of
@@ -103,3 +103,37 @@ def test_an_error_body_has_openais_four_fields() -> None:
     assert msgspec.json.decode(error_body(info)) == {
         "error": {"message": "full", "type": "rate_limit_error", "param": None, "code": "overloaded"}
     }
+
+
+@pytest.mark.parametrize(
+    ("field", "what"),
+    [
+        (b'"prompt": [' + b"[1]," * MAX_ARRAYS_AND_OBJECTS + b"[1]]", "arrays and objects"),
+        (b'"prompt": [' + b'"a",' * MAX_STRINGS + b'"a"]', "strings"),
+        (b'"prompt": [' + b"1," * MAX_VALUES + b"1, 1]", "values"),
+        (b'"logit_bias": {' + b",".join(b'"%d":1' % i for i in range(MAX_STRINGS)) + b"}", "strings"),
+        (b'"nonsense": [' + b"{}," * MAX_ARRAYS_AND_OBJECTS + b"{}]", "arrays and objects"),
+    ],
+    ids=["lists", "texts", "ids", "biases", "unknown"],
+)
+@pytest.mark.parametrize("unknown", ["reject", "ignore"])
+def test_what_would_hold_every_other_client_up_while_it_is_parsed_is_refused(field: bytes, what: str, unknown: Unknown) -> None:
+    with pytest.raises(BadRequest, match=rf"the body holds [\d,]+ {what}; at most [\d,]+"):
+        decode(b"{" + field + b"}", CompletionRequest, unknown)
+
+
+@pytest.mark.parametrize("text", ['[],{}""', "\\", '\\"', "a,"])
+def test_what_stands_inside_of_a_string_is_not_counted(text: str) -> None:
+    prompt = text * MAX_VALUES
+    assert decode(msgspec.json.encode({"prompt": prompt}), CompletionRequest).prompt == prompt
+
+
+def test_a_name_of_megabytes_is_told_in_a_line() -> None:
+    with pytest.raises(BadRequest, match=r"^k{100,}") as caught:
+        decode(b'{"' + b"k" * 2_000_000 + b'": 1}', ChatRequest)
+    assert len(caught.value.message) < 1000
+
+
+def test_an_empty_body_is_called_empty() -> None:
+    with pytest.raises(BadRequest, match="the body is empty"):
+        decode(b"", ChatRequest)
