@@ -1,6 +1,9 @@
 // A loop is one 64-bit word: chunks in all (high half) and the next one to hand out (low half). A thread takes a chunk with a
 // compare-and-swap, so one that wakes late finds the word exhausted and touches nothing else; the caller waits for chunks that were taken,
 // never for threads. The loop's other fields are written before the word is published and stay until every taken chunk is done.
+//
+// A worker whose core somebody else takes in the middle of a chunk holds everybody up for a time slice. It is then told to stay away for a
+// while, so that a pool on a busy machine is not slower than fewer threads would be.
 #include "camshaft/pool.h"
 
 #include <algorithm>
@@ -18,7 +21,12 @@
 namespace camshaft {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr auto kLate = std::chrono::milliseconds(1);  // less than a time slice, more than what interrupts and short threads take
+constexpr int kLateChunks = 4;                        // and so many chunks: they differ in length
+constexpr auto kShortestLeave = std::chrono::milliseconds(4), kLongestLeave = std::chrono::milliseconds(512);
+constexpr auto kProof = std::chrono::milliseconds(100);  // beyond the time that it had been away
 constexpr int kPausesPerCheck = 32;  // reading the clock costs as much as a few pauses
 
 inline void pause() {
@@ -31,15 +39,30 @@ inline void pause() {
 
 // Spins until `done()`; false if it was not so within kSpin.
 template <class Done> bool spin(Done done) {
-  const auto end = std::chrono::steady_clock::now() + kSpin;
+  const auto end = Clock::now() + kSpin;
   do {
     for (int i = 0; i < kPausesPerCheck; ++i) {
       if (done()) return true;
       pause();
     }
-  } while (std::chrono::steady_clock::now() < end);
+  } while (Clock::now() < end);
   return done();
 }
+
+// How long one worker stays away: twice as long as before if it lost its core again soon after it was back.
+class Leave {
+ public:
+  void take(const std::atomic<bool>& stopping) {
+    const auto now = Clock::now();
+    length_ = now - back_ > kProof + length_ ? kShortestLeave : std::min(2 * length_, kLongestLeave);
+    while (Clock::now() - now < length_ && !stopping.load(std::memory_order_relaxed)) std::this_thread::sleep_for(kShortestLeave);
+    back_ = Clock::now();
+  }
+
+ private:
+  std::chrono::milliseconds length_{0};
+  Clock::time_point back_{};
+};
 
 struct Loop {
   const LoopBody* body = nullptr;
@@ -87,12 +110,19 @@ struct ThreadPool::State {
   void work(int worker) {
     const FloatMode mode;
     uint32_t known = 0;
+    Leave leave;
     while (true) {
       if (!spin([&] { return wake.load(std::memory_order_acquire) != known; })) wake.wait(known);
       known = wake.load(std::memory_order_acquire);
       if (stopping.load(std::memory_order_relaxed)) return;
+      if (sent_away.load(std::memory_order_relaxed) == worker) {
+        sent_away.store(0, std::memory_order_relaxed);
+        leave.take(stopping);
+      }
       const int ran = drain(worker);
-      if (ran > 0 && pending.fetch_sub(ran, std::memory_order_acq_rel) == ran) pending.notify_one();
+      if (ran == 0) continue;
+      finisher.store(worker, std::memory_order_relaxed);
+      if (pending.fetch_sub(ran, std::memory_order_acq_rel) == ran) pending.notify_one();
     }
   }
 
@@ -103,11 +133,15 @@ struct ThreadPool::State {
     word.store(uint64_t(chunks) << 32, std::memory_order_release);
     wake.fetch_add(1);
     wake.notify_all();  // a system call only if somebody sleeps
+    const auto began = Clock::now();
     const int ran = drain(0);
+    const auto ready = Clock::now();
     pending.fetch_sub(ran, std::memory_order_acq_rel);
     const auto finished = [&] { return pending.load(std::memory_order_acquire) == 0; };
     if (spin(finished)) return;
     for (int left = pending.load(std::memory_order_acquire); left != 0; left = pending.load(std::memory_order_acquire)) pending.wait(left);
+    // Whoever finished last; where two were late together, either will do.
+    if (ran > 0 && Clock::now() - ready > kLate + (ready - began) / ran * kLateChunks) sent_away.store(finisher.load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
 
   std::vector<std::thread> workers;
@@ -115,6 +149,8 @@ struct ThreadPool::State {
   alignas(kAlign) std::atomic<int> pending{0};
   alignas(kAlign) std::atomic<uint32_t> wake{0};
   std::atomic<bool> stopping{false};
+  std::atomic<int> finisher{0};   // the worker that gave chunks back last
+  std::atomic<int> sent_away{0};  // the worker that is to take leave; 0: none
   Loop loop;
 };
 

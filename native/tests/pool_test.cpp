@@ -82,6 +82,45 @@ void the_caller_alone_finishes_a_loop_whose_workers_are_all_asleep() {
   }
 }
 
+// A worker that loses its core in each chunk, as on a busy machine: it is soon left out, and the loops go on without it.
+void a_worker_that_keeps_the_others_waiting_stays_away_for_a_while() {
+  ThreadPool pool(2);
+  std::atomic<int> helped{0}, count{0};
+  auto body = [&](int begin, int end, int worker) {
+    count += end - begin;
+    if (worker) {
+      ++helped;
+      std::this_thread::sleep_for(std::chrono::milliseconds(40));
+      return;
+    }
+    // Time enough for the worker to take the other chunk if it wants to.
+    const int before = helped;
+    for (int i = 0; i < 50 && helped == before; ++i) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  };
+  constexpr int rounds = 100;
+  for (int round = 0; round < rounds; ++round) pool.run(2, 1, body);
+  CHECK(count == 2 * rounds);
+  CHECK(helped < rounds / 2);
+}
+
+void a_worker_on_leave_comes_back_and_keeps_no_pool_from_its_end() {
+  for (int round = 0; round < 3; ++round) {
+    ThreadPool pool(2);
+    std::atomic<int> helped{0};
+    auto late = [&](int, int, int worker) {
+      if (worker == 0) return;
+      ++helped;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    };
+    while (helped == 0) pool.run(64, 1, late);
+    std::atomic<bool> back{false};
+    auto quick = [&](int, int, int worker) {
+      if (worker) back = true;
+    };
+    while (!back && round) pool.run(64, 1, quick);
+  }
+}
+
 void pools_are_made_and_destroyed_at_any_moment() {
   for (int round = 0; round < 50; ++round) {
     ThreadPool pool(1 + round % 4);
@@ -116,6 +155,8 @@ int main() {
   RUN(workers_that_parked_come_back);
   RUN(a_slow_thread_holds_back_only_the_chunk_that_it_took);
   RUN(the_caller_alone_finishes_a_loop_whose_workers_are_all_asleep);
+  RUN(a_worker_that_keeps_the_others_waiting_stays_away_for_a_while);
+  RUN(a_worker_on_leave_comes_back_and_keeps_no_pool_from_its_end);
   RUN(pools_are_made_and_destroyed_at_any_moment);
   RUN(every_thread_computes_in_one_float_mode_and_the_caller_gets_its_own_back);
   return camshaft::test::result();
