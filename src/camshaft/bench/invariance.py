@@ -28,10 +28,23 @@ from camshaft.runners.cpu import CpuRunner
 from camshaft.tokenizer import Tokenizer
 from camshaft.types import Capacity, Failed, Mask, Request, SamplingParams, Started, StepPlan, StepResult, TokenPrompt
 
-GEN = 24  # tokens sampled per probe
-LENGTHS = (5, 33, 64, 150, 257)  # prompt tokens of the probes: around tiles, blocks and spans
-GREEDY = SamplingParams(temperature=0.0, seed=0, max_tokens=GEN, ignore_eos=True)
-SEEDED = SamplingParams(temperature=0.9, top_p=0.95, top_k=50, seed=1234, max_tokens=GEN, ignore_eos=True)
+GREEDY = SamplingParams(temperature=0.0, seed=0, ignore_eos=True)
+SEEDED = SamplingParams(temperature=0.9, top_p=0.95, top_k=50, seed=1234, ignore_eos=True)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much one variant serves. Lengths are prompt tokens, around tiles, blocks and spans."""
+
+    lengths: tuple[int, ...]
+    gen: int  # tokens sampled per probe
+    mate_prompt: int  # longest prompt and answer of a mate
+    mate_gen: int
+    few_blocks: int  # a pool in which the probes and a dozen mates preempt one another
+
+
+FULL = Effort((5, 33, 64, 150, 257), 24, 200, 64, 40)
+LIGHT = Effort((5, 33), 6, 8, 6, 12)  # for the scalar kernels, which take seconds a token
 
 # (prompt's ids, seed, position) -> (digest of the logits, sampled id)
 Records = dict[tuple[bytes, int, int], tuple[bytes, int]]
@@ -78,7 +91,7 @@ VARIANTS = (
     Variant("chunks of 7", {"max_num_batched_tokens": 7}, together=True),
     Variant("chunks of 64", {"max_num_batched_tokens": 64}, together=True),
     Variant("prefix hit", {"prefix_caching": True}, rounds=2),
-    Variant("preempted", {"kv_blocks": 40}, mates=12, together=True, must_preempt=True),
+    Variant("preempted", mates=12, together=True, must_preempt=True),
     Variant("one thread", {"threads": 1}),
     Variant("logprobs asked for", params={"logprobs": 5}),
     Variant("every token flushed", {"flush_tokens": 0, "flush_ms": 0.0}),
@@ -139,11 +152,11 @@ async def run(path: Path, config: EngineConfig, isa: str, tell: Callable[[Verdic
     verdicts: list[Verdict] = []
     base: Records = {}
     numerics = ""
+    effort = LIGHT if isa == "ref" else FULL
     for variant in VARIANTS:
-        changes = {k: v for k, v in variant.changes.items() if k != "kv_blocks"}
-        settings = replace(config, **{"max_num_seqs": 64, "max_num_batched_tokens": 2048, "prefix_caching": False, **changes})  # type: ignore[arg-type]
-        runner = TappedRunner(CpuRunner(model, settings, isa=isa), int(str(variant.changes.get("kv_blocks", 0))))
-        evidence = await _serve(runner, settings, tokenizer, variant)
+        settings = replace(config, **{"max_num_seqs": 64, "max_num_batched_tokens": 2048, "prefix_caching": False, **variant.changes})  # type: ignore[arg-type]
+        runner = TappedRunner(CpuRunner(model, settings, isa=isa), effort.few_blocks if variant.must_preempt else 0)
+        evidence = await _serve(runner, settings, tokenizer, variant, effort)
         base = base or runner.records
         numerics = runner.numerics_id
         probes = [key for key in base if key in runner.records]
@@ -155,7 +168,7 @@ async def run(path: Path, config: EngineConfig, isa: str, tell: Callable[[Verdic
     return InvarianceReport(model.spec.name, fingerprint(), isa, numerics, tuple(verdicts))
 
 
-async def _serve(runner: TappedRunner, settings: EngineConfig, tokenizer: Tokenizer, variant: Variant) -> str:
+async def _serve(runner: TappedRunner, settings: EngineConfig, tokenizer: Tokenizer, variant: Variant, effort: Effort) -> str:
     """Runs the variant and says how it was what it claims to be."""
     metrics = Metrics()
     engine = AsyncEngine(Parts(runner, settings, metrics=metrics.engine("")), Speech(tokenizer))
@@ -163,9 +176,9 @@ async def _serve(runner: TappedRunner, settings: EngineConfig, tokenizer: Tokeni
     cached = 0
     try:
         for _ in range(variant.rounds):
-            probes = [_ask(engine, request) for request in _probes(vocab, variant)]
+            probes = [_ask(engine, request) for request in _probes(vocab, variant, effort)]
             if variant.together:
-                mates = [_ask(engine, request) for request in _mates(vocab, variant.mates)]
+                mates = [_ask(engine, request) for request in _mates(vocab, variant.mates, effort)]
                 cached = sum(await asyncio.gather(*probes, *mates))
             else:
                 cached = sum([await probe for probe in probes])
@@ -180,21 +193,21 @@ async def _serve(runner: TappedRunner, settings: EngineConfig, tokenizer: Tokeni
     return f"{cached} prompt tokens cached, {preemptions} preemptions"
 
 
-def _probes(vocab: int, variant: Variant) -> Iterator[Request]:
+def _probes(vocab: int, variant: Variant, effort: Effort) -> Iterator[Request]:
     dice = random.Random(7)
-    for length in LENGTHS:
+    for length in effort.lengths:
         ids = tuple(dice.randrange(3, vocab) for _ in range(length))
         for params in (GREEDY, SEEDED):
-            sampling = msgspec.structs.replace(params, **variant.params)
+            sampling = msgspec.structs.replace(params, max_tokens=effort.gen, **variant.params)
             yield Request(id=f"probe-{length}-{params.seed}", prompt=TokenPrompt(ids), sampling=sampling)
 
 
-def _mates(vocab: int, n: int) -> Iterator[Request]:
+def _mates(vocab: int, n: int, effort: Effort) -> Iterator[Request]:
     """Other people's requests: random lengths, all of them sampled."""
     dice = random.Random(8)
     for number in range(n):
-        ids = tuple(dice.randrange(3, vocab) for _ in range(dice.randrange(3, 200)))
-        sampling = SamplingParams(temperature=1.0, seed=10_000 + number, max_tokens=dice.randrange(8, 64), ignore_eos=True)
+        ids = tuple(dice.randrange(3, vocab) for _ in range(dice.randrange(3, effort.mate_prompt)))
+        sampling = SamplingParams(temperature=1.0, seed=10_000 + number, max_tokens=dice.randrange(2, effort.mate_gen), ignore_eos=True)
         yield Request(id=f"mate-{number}", prompt=TokenPrompt(ids), sampling=sampling)
 
 
