@@ -54,8 +54,10 @@ def read_keys(path: str) -> Keys:
         return Keys()
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--api-keys: cannot read {path}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"--api-keys: cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--api-keys: {path} is not a text file; write one `key` or `key tenant` a line") from None
     pairs = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#", 1)[0].split()

@@ -18,7 +18,7 @@ from camshaft.bench.sse_client import Target
 from camshaft.cli import terminal
 from camshaft.cli.command import Command, model_argument
 from camshaft.config import EngineConfig, add_flags, resolve
-from camshaft.errors import BadRequest
+from camshaft.errors import BadRequest, Unavailable
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         sub = kinds.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".", allow_abbrev=False)
         sub.add_argument("--json", action="store_true", help="print the report as JSON")
         arguments(sub)
-        sub.set_defaults(bench=handler)
+        sub.set_defaults(bench=handler, parser=sub)
 
 
 def _handler(args: argparse.Namespace) -> int:
@@ -176,6 +176,10 @@ def _serve(args: argparse.Namespace) -> int:
         },
         "chunks per answer": f"{report.chunks_per_request}",
     }
+    if report.ok == 0:
+        raise Unavailable(
+            f"none of {load.requests} requests to {args.url} was answered; is a camshaft serve running there, and is the key right?"
+        )
     _show(args, report, facts)
     return 0 if report.failed == 0 else 1
 

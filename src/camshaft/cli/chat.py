@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from contextlib import AsyncExitStack
 
 from camshaft.cli import session, terminal
 from camshaft.cli.command import Command, model_argument
@@ -19,40 +20,46 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _handler(args: argparse.Namespace) -> int:
-    return asyncio.run(_talk(args))
-
-
-async def _talk(args: argparse.Namespace) -> int:
-    async with session.opened(args, args.model) as live:
-        if not live.can_chat:
-            raise BadRequest("this model has no chat template; use camshaft run --raw, or pick an instruct model")
-        history = [{"role": "system", "content": args.system}] if args.system else []
-        terminal.note("type a message; /clear forgets the conversation, /quit or Ctrl-D ends it")
-        while (line := await _read_line()) is not None:
-            if line == "/quit":
-                break
-            if line == "/clear":
-                history = history[:1] if args.system else []
-                continue
-            if not line:
-                continue
-            asked = [*history, {"role": "user", "content": line}]
-            try:
-                answer = await live.answer(ChatPrompt(tuple(asked)), session.sampling(args))
-            except CamshaftError as error:
-                # The conversation goes on: a prompt that grew too long is cured by /clear, not by losing the terminal.
-                terminal.fail(error.message)
-                continue
-            history = [*asked, {"role": "assistant", "content": answer.text}]
-            terminal.note(answer.speed_line())
+    # Lines are read between the runs of the event loop: a thread that waits for a line would keep Ctrl-C from ending the program.
+    with asyncio.Runner() as runner:
+        held = AsyncExitStack()
+        try:
+            live = runner.run(held.enter_async_context(session.opened(args, args.model)))
+            _talk(live, args, runner)
+        finally:
+            runner.run(held.aclose())
     return 0
 
 
-async def _read_line() -> str | None:
-    """The next line, stripped; None at the end of input. Read in a thread, so that Ctrl-C reaches the event loop."""
+def _talk(live: session.Session, args: argparse.Namespace, runner: asyncio.Runner) -> None:
+    if not live.can_chat:
+        raise BadRequest("this model has no chat template; use camshaft run --raw, or pick an instruct model")
+    sampling = session.sampling(args)
+    history = [{"role": "system", "content": args.system}] if args.system else []
+    terminal.note("type a message; /clear forgets the conversation, /quit or Ctrl-D ends it")
+    while (line := _read_line()) is not None and line != "/quit":
+        if line == "/clear":
+            history = history[:1] if args.system else []
+            continue
+        if not line:
+            continue
+        asked = [*history, {"role": "user", "content": line}]
+        try:
+            answer = runner.run(live.answer(ChatPrompt(tuple(asked)), sampling))
+        except CamshaftError as error:
+            # The conversation goes on: a prompt that grew too long is cured by /clear, not by losing the terminal.
+            terminal.fail(error.message)
+            continue
+        history = [*asked, {"role": "assistant", "content": answer.text}]
+        terminal.note(answer.speed_line())
+
+
+def _read_line() -> str | None:
+    """The next line, stripped; None at the end of input."""
     try:
-        return (await asyncio.to_thread(input, "> ")).strip()
+        return input("> ").strip()
     except EOFError:
+        terminal.say("")  # the shell's prompt gets a line of its own
         return None
 
 

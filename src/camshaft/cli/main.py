@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from camshaft.cli import bench, chat, models, run, serve, terminal, tokenize
+from camshaft.config import suggest
 from camshaft.errors import CamshaftError
 
 COMMANDS = (models.PULL, models.LIST, models.INSPECT, run.COMMAND, chat.COMMAND, tokenize.COMMAND, serve.COMMAND, bench.COMMAND)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Ends wrong usage with one line, and the nearest word that would have been right."""
+
+    def error(self, message: str) -> NoReturn:
+        if wrong := _INVALID_CHOICE.match(message):
+            message = f"{wrong['name']!r} is not a {wrong['what'].lower()}{suggest(wrong['name'], re.findall(r'[a-z]+', wrong['known']))}"
+        terminal.fail(f"{message} ({self.prog} --help)")
+        self.exit(2)
+
+
+_INVALID_CHOICE = re.compile(r"argument (?P<what>[A-Z]+): invalid choice: '(?P<name>.*)' \(choose from (?P<known>.*)\)", re.DOTALL)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole tree of commands; also what the flag reference is generated from."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="camshaft",
         description="Serves large language models on the machine you have.",
         epilog='Start here:  camshaft run "What is the capital of France?"',
@@ -32,18 +48,22 @@ def build_parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         command.arguments(sub)
-        sub.set_defaults(handler=command.handler)
+        sub.set_defaults(handler=command.handler, parser=sub)
     return parser
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of one call. Exits with 2 where they are not understood."""
     parser = build_parser()
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help()
+        parser.exit()
     args, rest = parser.parse_known_args(argv)
     # argparse ends a list of words at the first flag; people write them on both sides: run MODEL --raw "question".
     words = [word for word in rest if word == "-" or not word.startswith("-")]
     if rest and (words != rest or "words" not in args):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        flags = re.findall(r"--[a-z][a-z-]*", args.parser.format_help())
+        args.parser.error(f"unrecognized arguments: {' '.join(rest)}{suggest(rest[0].partition('=')[0], flags)}")
     if rest:
         args.words += words
     return args
@@ -64,6 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (head, less) left; point stdout elsewhere so that the interpreter's own flush stays quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # The disk is full, or the terminal is gone: the system's word on it is enough.
+        terminal.fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
+        return 1
     except Exception as error:
         if os.environ.get("CAMSHAFT_DEBUG"):
             raise

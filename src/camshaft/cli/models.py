@@ -17,6 +17,8 @@ from camshaft.formats.summary import Summary, summarize
 def _pull(args: argparse.Namespace) -> int:
     if notice := source.notice(args.model):
         terminal.note(notice)
+    if source.drop_damaged(args.model):
+        terminal.warn("the file that was here has a wrong checksum; it was removed and is fetched again")
     terminal.say(str(terminal.fetch(args.model)))
     return 0
 

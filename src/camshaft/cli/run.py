@@ -27,7 +27,10 @@ def _split(words: list[str]) -> tuple[str, str]:
     if len(words) > 2:
         raise BadRequest('put the question in quotes: camshaft run [MODEL] "question"')
     model, question = ("", words[0]) if len(words) == 1 else (words[0], words[1])
-    return model, sys.stdin.read() if question == "-" else question
+    question = sys.stdin.read() if question == "-" else question
+    if not question.strip():
+        raise BadRequest("the question is empty; put it in quotes, or pipe it in and write -")
+    return model, question
 
 
 def _handler(args: argparse.Namespace) -> int:

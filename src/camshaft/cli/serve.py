@@ -12,8 +12,9 @@ from typing import Any
 import uvloop
 
 from camshaft.api.app import create_app
+from camshaft.api.auth import read_keys
 from camshaft.api.served import ServedModel
-from camshaft.api.server import serve
+from camshaft.api.server import bind, serve
 from camshaft.cli import terminal
 from camshaft.cli.command import Command, model_argument
 from camshaft.config import EngineConfig, ServerConfig, add_flags, flag, resolve
@@ -39,6 +40,9 @@ def _handler(args: argparse.Namespace) -> int:
     _show_settings(engine_config, engine_from_where)
     if not _is_loopback(config.host) and not config.api_keys:
         terminal.warn(f"{config.host} can be reached from other machines and no key is asked for; pass --api-keys FILE")
+    # Loading may take a while; what is wrong with these is better said before.
+    read_keys(config.api_keys)
+    bind(config.host, config.port).close()
     uvloop.run(_serve(args.model, config, engine_config))
     return 0
 
@@ -57,9 +61,8 @@ async def _serve(name: str, config: ServerConfig, engine_config: EngineConfig) -
         app = create_app([_served(public_name, engine, engine_config)], config, metrics)
 
         def listening(address: str) -> None:
-            terminal.err.print(
-                f"[bold green]ready[/] after {time.monotonic() - began:.1f} s: [bold]{address}/v1[/]   API page: {address}/docs"
-            )
+            said = f"[bold green]ready[/] after {time.monotonic() - began:.1f} s: [bold]{address}/v1[/]   API page: {address}/docs"
+            terminal.err.print(said, soft_wrap=True)
 
         await serve(app, config, listening)
     finally:

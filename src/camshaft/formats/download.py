@@ -34,6 +34,12 @@ def is_complete(path: Path, entry: Entry) -> bool:
     return path.is_file() and path.stat().st_size == entry.bytes
 
 
+def is_intact(path: Path, entry: Entry) -> bool:
+    """Whether the finished file still holds what was verified. Reads all of it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256
+
+
 def fetch(entry: Entry, folder: Path, progress: Progress = silent, limits: child.Limits | None = None) -> Path:
     """The file of `entry` in `folder`, fetched, joined and verified unless it is there already.
 

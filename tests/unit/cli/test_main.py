@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
+import camshaft
+from camshaft.cli import terminal
 from camshaft.cli.main import COMMANDS, main, parse
+from camshaft.formats import catalogue
 
 
 @pytest.mark.parametrize(
@@ -22,13 +34,45 @@ def test_words_stand_on_either_side_of_flags(line: str, words: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    "line", ["run question --rawww", "chat one two", "list extra", "serve --prot 1", "pull a b", "", "run q --max-tok 5"]
+    ("line", "says"),
+    [
+        ("run question --rawww", "did you mean '--raw'? (camshaft run --help)"),
+        ("chat one two", "unrecognized arguments: two (camshaft chat --help)"),
+        ("list extra", "(camshaft list --help)"),
+        ("serve --prot 1", "did you mean '--port'?"),
+        ("pull a b", "(camshaft pull --help)"),
+        ("run q --max-tok 5", "did you mean '--max-tokens'?"),
+        ("run q --max_tokens=5", "did you mean '--max-tokens'?"),
+        ("run q --seed x", "invalid int value"),
+        ("serv", "'serv' is not a command; did you mean 'serve'? (camshaft --help)"),
+        ("bench engin", "'engin' is not a bench; did you mean 'engine'? (camshaft bench --help)"),
+        ("bench engine --bach 2", "did you mean '--batch'? (camshaft bench engine --help)"),
+        ("bench", "required: BENCH"),
+    ],
 )
-def test_what_is_not_understood_is_wrong_usage(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_understood_is_wrong_usage_in_one_line(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(line.split())
     assert ended.value.code == 2
-    assert "usage: camshaft" in capsys.readouterr().err
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("error: ")
+    assert says in said
+
+
+def test_the_name_alone_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 0
+    assert "Start here:" in capsys.readouterr().out
+
+
+def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(terminal, "note", full)
+    assert main(["list"]) == 1
+    assert capsys.readouterr().err == "error: input or output: No space left on device\n"
 
 
 @pytest.mark.parametrize(
@@ -39,6 +83,7 @@ def test_what_is_not_understood_is_wrong_usage(line: str, capsys: pytest.Capture
         ("inspect /nowhere.gguf", "no model '/nowhere.gguf'"),
         ("pull smolm2-135m", "did you mean 'smollm2-135m'?"),
         ("serve --port 70000", "--port must lie between 0 and 65535"),
+        ("bench serve http://127.0.0.1:1 --requests 2", "none of 2 requests"),
         ("serve --evict fifo", "--evict is one of lru, retention"),
         ("bench serve https://example.invalid", "is not an http:// address"),
         ("bench engine --batch 3x4", "--batch takes NxP+G"),
@@ -71,3 +116,55 @@ def test_every_command_has_help_with_examples(command, capsys: pytest.CaptureFix
     assert command.examples
     for example in command.examples:
         assert example in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("serve nowhere --api-keys /nowhere", "--api-keys: cannot read /nowhere: No such file or directory"),
+        ("serve nowhere --host 256.1.1.1", "pass an address of this machine"),
+    ],
+)
+def test_what_is_wrong_with_the_address_or_the_keys_is_said_before_a_model_is_loaded(
+    line: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_pull_replaces_a_file_that_was_damaged_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CAMSHAFT_CACHE", str(tmp_path))
+    entry = catalogue.Entry("tiny", "Tiny", "tiny.gguf", 4, hashlib.sha256(b"GGUF").hexdigest(), catalogue.License("MIT", "https://x"), ())
+    monkeypatch.setattr(catalogue, "entries", lambda: (entry,))
+    path = tmp_path / entry.file
+
+    def pull(held: bytes) -> tuple[str, bool]:
+        path.write_bytes(held)
+        main(["pull", "tiny"])
+        return capsys.readouterr().err, path.exists()
+
+    assert pull(b"GGUF") == ("", True)
+    said, kept = pull(b"GGUX")
+    assert "has a wrong checksum" in said
+    assert not kept, "the catalogue's entry has no parts to fetch it from again"
+
+
+@pytest.mark.parametrize("wait_s", [0.05, 0.3])
+def test_ctrl_c_while_the_program_is_still_loading_says_nothing(wait_s: float) -> None:
+    path = str(Path(camshaft.__file__).parents[1])
+    program = "from camshaft.cli.entry import main; print(flush=True); main()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    time.sleep(wait_s)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=20)
+    assert b"Traceback" not in err

@@ -1,0 +1,22 @@
+"""What the `camshaft` command starts: a Ctrl-C during the second that imports take ends it without a word."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+
+def main() -> int:
+    """The exit status of `camshaft.cli.main.main`."""
+    quiet = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if quiet:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from camshaft.cli import main as command
+
+    if quiet:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return command.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
