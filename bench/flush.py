@@ -31,6 +31,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 
 
 class Cost(NamedTuple):
+    """Of one setting in one round."""
+
     cpu_s_per_1000: float  # processor seconds of the server for 1,000 generated tokens
     tok_s: float
     events: float  # per answer, with text
@@ -69,10 +71,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     seen: dict[str, list[Cost]] = {name: [] for name in SETTINGS}
+    stages: dict[str, dict[str, float]] = {}
     for _ in range(args.rounds):
         for name, flags in SETTINGS.items():
             with harness.serving("--max-num-seqs", str(args.streams), *flags, model=args.model) as server:
                 seen[name].append(harness.run(measure(server, args.streams, args.tokens, args.waves), LIMIT_S))
+                stages[name] = server.stages()
     medians = {name: Cost(*(statistics.median(column) for column in zip(*costs, strict=True))) for name, costs in seen.items()}
     heads = ("flush", "CPU s per 1,000 tokens", "tok/s", "events per answer", "between events p50, ms", "p99, ms", "TTFT, ms")
     rows = [
@@ -87,8 +91,10 @@ def main() -> int:
         )
         for name, c in medians.items()
     ]
-    figures = {"settings": {name: [cost._asdict() for cost in costs] for name, costs in seen.items()}}
-    return harness.finish(args.out, harness.table(heads, rows), figures)
+    spent = [(name, *(f"{1000 * seconds:.2f}" for seconds in by_stage.values())) for name, by_stage in stages.items()]
+    text = harness.table(heads, rows) + "\n\n" + harness.table(("ms of a request", *next(iter(stages.values()))), spent)
+    figures = {"settings": {name: [cost._asdict() for cost in costs] for name, costs in seen.items()}, "stages_s": stages}
+    return harness.finish(args.out, text, figures)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -30,6 +31,7 @@ RESULTS = Path(__file__).parent / "results"
 START_S = 120.0  # for a server to be ready: the model's packing, and its download at the first use
 STOP_S = 40.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+STAGE = re.compile(r'^camshaft_request_stage_seconds_(sum|count)\{.*stage="(\w+)".*\} (\S+)$', re.MULTILINE)
 VOCAB = 40_000  # random prompts draw ids below this; every model of the catalogue has more
 
 
@@ -42,8 +44,12 @@ class Server(NamedTuple):
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
-    def metrics(self) -> str:
-        return fetch(self.target, "/metrics")
+    def stages(self) -> dict[str, float]:
+        """Mean seconds of a request in each of its stages, since the server started."""
+        sums: dict[str, dict[str, float]] = {"sum": {}, "count": {}}
+        for kind, stage, value in STAGE.findall(fetch(self.target, "/metrics")):
+            sums[kind][stage] = float(value)
+        return {stage: total / max(1.0, sums["count"][stage]) for stage, total in sums["sum"].items()}
 
 
 @contextmanager
@@ -186,7 +192,14 @@ def finish(out: Path, text: str, figures: Mapping[str, Any], lines: Sequence[Lin
     """Print the table, keep the figures with the machine and its load, and give the exit status: 1 where a bar was missed."""
     machine = json.loads(json.dumps({name: getattr(fingerprint(), name) for name in fingerprint().__struct_fields__}))
     load = os.getloadavg()[0]
-    kept = {"machine": machine, "load_average": round(load, 2), "at": time.strftime("%Y-%m-%d %H:%M"), "argv": sys.argv[1:], **figures}
+    kept = {
+        "machine": machine,
+        "load_average": round(load, 2),
+        "at": time.strftime("%Y-%m-%d %H:%M"),
+        "argv": sys.argv[1:],
+        "table": text,
+        **figures,
+    }
     kept["bars"] = [line._asdict() for line in lines]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(kept, indent=2) + "\n")

@@ -1,6 +1,6 @@
 """What a long request does to others: a 4,000-token prompt among 16 streams, and a 2,048-token answer beside ten of 128.
 
-    python bench/pauses.py [--streams 16] [--prompt 4000] [--long 2048] [--rounds 3]
+    python bench/pauses.py [--streams 16] [--prompt 4000] [--long 2048] [--rounds 4]
 
 (a) Streams are running when the prompt arrives. Measured: the longest pause of any stream, from its arrival to a second after its first
 token, and the time to that token. (b) Ten short answers and one long one start together; then the same with a long one that is as short
@@ -71,9 +71,13 @@ async def measure(target: Target, n_streams: int, n_prompt: int, n_long: int, ro
     dice = random.Random(7)
     await side_by_side(target, SHORT, dice)  # first touch of pages and caches
     with_long, without = [], []
-    for _ in range(rounds):
-        with_long.append(await side_by_side(target, n_long, dice))
+    for number in range(rounds):
+        # In turn: a machine that gets slower or faster over a round favours neither.
+        if number % 2 == 0:
+            with_long.append(await side_by_side(target, n_long, dice))
         without.append(await side_by_side(target, SHORT, dice))
+        if number % 2:
+            with_long.append(await side_by_side(target, n_long, dice))
     pauses = [await long_prompt(target, n_streams, n_prompt, dice) for _ in range(rounds)]
     return {"with_long": with_long, "without": without, "pauses": pauses}
 
@@ -83,7 +87,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--prompt", type=int, default=4000, help="tokens of the prompt that arrives")
     parser.add_argument("--long", type=int, default=2048, help="tokens of the long answer")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4)
     args = parser.parse_args()
     with harness.serving("--max-model-len", str(CONTEXT), "--max-num-seqs", "32", model=args.model) as server:
         found = harness.run(measure(server.target, args.streams, args.prompt, args.long, args.rounds), LIMIT_S)
