@@ -27,6 +27,8 @@ const char* form_name(uint32_t type) {
 }  // namespace
 
 NB_MODULE(_native, m) {
+  // A program that ends in an error may still hold one of ours in its traceback; that is no leak worth a page on the terminal.
+  nb::set_leak_warnings(false);
   m.attr("__version__") = CAMSHAFT_VERSION;
   m.def("available_isas", &camshaft::available_isas);
   m.def("usable_cores", &camshaft::usable_cores);
