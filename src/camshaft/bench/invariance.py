@@ -85,7 +85,13 @@ class Variant:
 
 
 # No wait of the bench is a failure: the scalar kernels take minutes where others take seconds.
-_PATIENT = {"queue_timeout_s": 86_400.0, "default_deadline_s": 86_400.0}
+_COMMON: dict[str, object] = {
+    "max_num_seqs": 64,
+    "max_num_batched_tokens": 2048,
+    "prefix_caching": False,
+    "queue_timeout_s": 86_400.0,
+    "default_deadline_s": 86_400.0,
+}
 
 VARIANTS = (
     Variant("alone, whole"),
@@ -157,7 +163,7 @@ async def run(path: Path, config: EngineConfig, isa: str, tell: Callable[[Verdic
     numerics = ""
     effort = LIGHT if isa == "ref" else FULL
     for variant in VARIANTS:
-        settings = replace(config, **{"max_num_seqs": 64, "max_num_batched_tokens": 2048, "prefix_caching": False, **_PATIENT, **variant.changes})  # type: ignore[arg-type]
+        settings = replace(config, **{**_COMMON, **variant.changes})  # type: ignore[arg-type]
         runner = TappedRunner(CpuRunner(model, settings, isa=isa), effort.few_blocks if variant.must_preempt else 0)
         evidence = await _serve(runner, settings, tokenizer, variant, effort)
         base = base or runner.records
