@@ -23,10 +23,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 import camshaft
 from camshaft.bench.machine import fingerprint
 from camshaft.bench.sse_client import Reply, Target, post
 
+LOAD_BEFORE = os.getloadavg()[0]  # of whatever else this machine does
 RESULTS = Path(__file__).parent / "results"
 START_S = 120.0  # for a server to be ready: the model's packing, and its download at the first use
 STOP_S = 40.0
@@ -190,11 +193,12 @@ def parser(doc: str | None, name: str) -> argparse.ArgumentParser:
 
 def finish(out: Path, text: str, figures: Mapping[str, Any], lines: Sequence[Line] = ()) -> int:
     """Print the table, keep the figures with the machine and its load, and give the exit status: 1 where a bar was missed."""
-    machine = json.loads(json.dumps({name: getattr(fingerprint(), name) for name in fingerprint().__struct_fields__}))
-    load = os.getloadavg()[0]
+    machine = msgspec.to_builtins(fingerprint())
+    after = os.getloadavg()[0]
     kept = {
         "machine": machine,
-        "load_average": round(load, 2),
+        "load_before": round(LOAD_BEFORE, 2),
+        "load_after": round(after, 2),
         "at": time.strftime("%Y-%m-%d %H:%M"),
         "argv": sys.argv[1:],
         "table": text,
@@ -203,5 +207,6 @@ def finish(out: Path, text: str, figures: Mapping[str, Any], lines: Sequence[Lin
     kept["bars"] = [line._asdict() for line in lines]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(kept, indent=2) + "\n")
-    sys.stdout.write(f"{machine['cpu']}, {machine['cores']} cores, {machine['isa']}; load average {load:.1f}\n\n{text}\n")
+    where = f"{machine['cpu']}, {machine['cores']} cores, {machine['isa']}"
+    sys.stdout.write(f"{where}; load average {LOAD_BEFORE:.1f} before, {after:.1f} after\n\n{text}\n")
     return 1 if any(line.held is False for line in lines) else 0

@@ -32,9 +32,8 @@ def of_result(name: str, results: Path) -> str:
         return f"*Not measured yet: `python bench/{name}.py`.*"
     kept = json.loads(path.read_text())
     machine = kept["machine"]
-    load = kept["load_average"]
-    where = f"{machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['memory_gib']} GiB; load average at the end {load}"
-    return f"{where}; {kept['at']}.\n\n{kept['table']}"
+    where = f"{machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['memory_gib']} GiB"
+    return f"{where}; load average before: {kept['load_before']}; {kept['at']}.\n\n{kept['table']}"
 
 
 def main() -> int:
