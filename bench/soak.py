@@ -38,6 +38,7 @@ from camshaft.tokenizer.dialogue import Dialogue
 MOST_GROWTH_MB = 5.0
 CHECK_EVERY_S = 10
 GRACE_S = 180.0  # for the clients' last calls, beyond the time that they are to run
+DEADLINE_S = 150.0  # the server's, for any request; the clients wait a little longer, so that a request without an end is seen
 EMPTY_S = 30.0  # for the last blocks to be given back
 NAME = "soak"
 
@@ -76,7 +77,14 @@ def server_thread(model: str, config: EngineConfig) -> Iterator[Served]:
             loaded = engine.model
             chat = Dialogue(loaded.tokenizer, loaded.template) if loaded.can_chat else None
             served = ServedModel(
-                NAME, engine, loaded.tokenizer, loaded.capacity.max_model_len, loaded.numerics_id, defaults=loaded.defaults, chat=chat
+                name=NAME,
+                upstream=engine,
+                tokenizer=loaded.tokenizer,
+                max_model_len=loaded.capacity.max_model_len,
+                system_fingerprint=loaded.numerics_id,
+                defaults=loaded.defaults,
+                chat=chat,
+                longest_s=config.default_deadline_s,
             )
             app = create_app([served], ServerConfig(port=0), metrics)
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))
@@ -155,7 +163,7 @@ def main() -> int:
     args = parser.parse_args()
     errors = Errors()
     logging.getLogger().addHandler(errors)
-    config = EngineConfig(kv_memory=args.kv_memory, max_num_seqs=32)
+    config = EngineConfig(kv_memory=args.kv_memory, max_num_seqs=32, default_deadline_s=DEADLINE_S)
     with server_thread(args.model, config) as served:
         served.engine.engine.ask(touch, 60.0)
         script = Path(__file__).with_name("soak_clients.py")

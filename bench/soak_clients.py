@@ -19,7 +19,7 @@ from camshaft.bench.serve import WORDS
 from camshaft.bench.sse_client import Reply, Target, connected, post
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-DEADLINE_S = 170.0  # more than the server lets anything wait
+DEADLINE_S = 170.0  # more than the server's own, so that a request without an end is a violation
 BAD: tuple[dict[str, Any], ...] = (
     {"temperature": -1},
     {"nonsense": 1},
@@ -57,7 +57,9 @@ class Crowd:
                     await self._ask(stream=kind < 0.9)
             except (OSError, TimeoutError, ValueError, EOFError) as error:
                 self.calls["broken"] += 1
-                self._violation(f"{type(error).__name__}: {error}")
+                self._violation(
+                    f"{type(error).__name__} {error}: nothing ended the request within {DEADLINE_S:g} s, or the connection broke"
+                )
 
     def _violation(self, what: str) -> None:
         if len(self.violations) < 100:
