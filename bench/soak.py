@@ -36,6 +36,7 @@ from camshaft.runners.cpu import CpuRunner
 from camshaft.tokenizer.dialogue import Dialogue
 
 MOST_GROWTH_MB = 5.0
+SETTLED_S = 120.0  # shorter runs see caches and allocators fill, which is no leak: for them growth has no bar
 CHECK_EVERY_S = 10
 GRACE_S = 180.0  # for the clients' last calls, beyond the time that they are to run
 DEADLINE_S = 150.0  # the server's, for any request; the clients wait a little longer, so that a request without an end is seen
@@ -189,7 +190,7 @@ def main() -> int:
             "resident memory, minute 1 to the end",
             f"{before:.1f} to {after:.1f} MB ({after - before:+.1f})",
             f"under {MOST_GROWTH_MB:g} MB",
-            after - before < MOST_GROWTH_MB,
+            after - before < MOST_GROWTH_MB if args.seconds >= SETTLED_S else None,
         ),
     ]
     figures = {**counts, "violations": violations, "log_errors": errors.lines, "resident_mb": [round(mb, 2) for mb in samples]}
