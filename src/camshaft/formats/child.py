@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -56,10 +59,9 @@ def tail(log: Path) -> list[str]:
 def tree_bytes(folder: Path) -> int:
     """Bytes of all files below a folder that others may be writing to."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            if path.is_file() and not path.is_symlink():
-                total += path.stat().st_size
-        except FileNotFoundError:
-            continue  # renamed or removed between the two calls
+    for root, _, names in os.walk(folder):  # passes over a folder that is gone by the time it is its turn
+        for name in names:
+            with suppress(FileNotFoundError):  # renamed or removed since the folder was listed
+                found = os.lstat(os.path.join(root, name))
+                total += found.st_size if stat.S_ISREG(found.st_mode) else 0
     return total
