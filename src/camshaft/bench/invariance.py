@@ -44,7 +44,7 @@ class Effort:
 
 
 FULL = Effort((5, 33, 64, 150, 257), 24, 200, 64, 40)
-LIGHT = Effort((5, 31), 4, 5, 4, 6)  # for the scalar kernels, which take seconds a token
+LIGHT = Effort((31, 33), 4, 5, 4, 6)  # for the scalar kernels, which take seconds a token
 
 # (prompt's ids, seed, position) -> (digest of the logits, sampled id)
 Records = dict[tuple[bytes, int, int], tuple[bytes, int]]
