@@ -20,7 +20,7 @@ from camshaft.cli.command import Command, model_argument
 from camshaft.config import EngineConfig, ServerConfig, add_flags, flag, resolve
 from camshaft.engine.async_engine import AsyncEngine
 from camshaft.engine.model import Model
-from camshaft.formats import source
+from camshaft.formats import catalogue, source
 from camshaft.observe import log
 from camshaft.observe.metrics import Metrics
 from camshaft.tokenizer.dialogue import Dialogue
@@ -51,7 +51,7 @@ async def _serve(name: str, config: ServerConfig, engine_config: EngineConfig) -
     began = time.monotonic()
     path = terminal.fetch(name)
     metrics = Metrics()
-    public_name = config.served_model_name or (name if _in_catalogue(name) else "") or (path.stem if name else source.DEFAULT)
+    public_name = config.served_model_name or (name if catalogue.find(name) else "") or (path.stem if name else source.DEFAULT)
     engine = AsyncEngine.from_model(str(path), engine_config, metrics.engine(public_name))
     try:
         model = engine.model
@@ -112,10 +112,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _in_catalogue(name: str) -> bool:
-    return any(listed.entry.name == name for listed in source.list_models())
 
 
 COMMAND = Command(

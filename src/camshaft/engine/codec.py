@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from camshaft.sample.grammar import Vocabulary
 from camshaft.types import ChatPrompt
 
 
@@ -16,21 +17,8 @@ class TextStream(Protocol):
     def finish(self) -> str: ...
 
 
-class Codec(Protocol):
-    """Safe to use from several threads at once."""
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    @property
-    def special_ids(self) -> frozenset[int]: ...
-
-    @property
-    def eos_ids(self) -> frozenset[int]: ...
-
-    def token_bytes(self, id: int) -> bytes: ...
-
-    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]: ...
+class Codec(Vocabulary, Protocol):
+    """A vocabulary that also turns ids into text. Safe to use from several threads at once."""
 
     def n_at_least(self, text: str) -> int: ...
 

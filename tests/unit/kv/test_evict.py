@@ -15,7 +15,7 @@ from camshaft.kv.manager import Claim, KVManager
 from camshaft.kv.sessions import Sessions
 from camshaft.kv.worth import Worth
 from camshaft.types import Capacity, KVGroup
-from shared_data import shared_data
+from shared_data import shared_data_or_skip
 
 
 def bench() -> ModuleType:
@@ -172,9 +172,6 @@ def test_retention_beats_lru_on_conversations_among_one_time_prompts(n_blocks: i
 @pytest.mark.slow
 @pytest.mark.parametrize("n_blocks", [2_000, 5_000, 10_000, 20_000])
 def test_retention_beats_lru_on_a_recorded_trace(n_blocks: int) -> None:
-    data = shared_data()
-    if data is None:
-        pytest.skip("shared data folder is absent")
     module = bench()
-    arrivals = module.read_trace(data / "traces" / "mooncake" / "conversation_trace.jsonl")
+    arrivals = module.read_trace(shared_data_or_skip() / "traces" / "mooncake" / "conversation_trace.jsonl")
     assert module.replay(arrivals, "retention", n_blocks).hit_rate > module.replay(arrivals, "lru", n_blocks).hit_rate
