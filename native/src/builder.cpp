@@ -23,6 +23,21 @@ Form form_named(const std::string& name, FileType type) {
   throw std::invalid_argument("form '" + name + "' is unknown: q8, q4 or nothing");
 }
 
+// Tells each node that reads weights which come after its own; after the head those of the next step's first layer.
+void link_weights(std::vector<Node>& nodes) {
+  int next = -1;
+  for (int round = 0; round < 2; ++round)
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      if (auto* linear = std::get_if<LinearNode>(&*node)) {
+        linear->next = next;
+        next = linear->parts.front().weight;
+      } else if (auto* head = std::get_if<HeadNode>(&*node)) {
+        head->next = next;
+        next = head->weight;
+      }
+    }
+}
+
 }  // namespace
 
 struct Builder::Parts {
@@ -248,6 +263,7 @@ std::unique_ptr<Program> Builder::build() {
   require(parts().headed, "a program ends with a head");
   for (size_t g = 0; g < parts().net->group_windows.size(); ++g)
     require(parts().net->group_windows[g] >= 0, "no attention uses KV group " + std::to_string(g));
+  link_weights(parts().net->nodes);
   auto program = std::make_unique<Program::Parts>(std::move(parts().net), std::move(parts().pool), std::move(parts().kv));
   parts_.reset();
   return std::unique_ptr<Program>(new Program(std::move(program)));

@@ -14,7 +14,7 @@ void execute(const HeadNode& node, Step& s) {
   for (int first = 0; first < s.tokens; first += kHeadSlice) {
     const int n = std::min(kHeadSlice, s.tokens - first);
     const LinearJob job{&w, nullptr, s.logits};
-    multiply(s, -1, {src.rows[first], src.rows.stride}, src.width, n, {&job, 1}, false);
+    multiply(s, -1, {src.rows[first], src.rows.stride}, src.width, n, {&job, 1}, false, node.next);
     s.times.lap("head");
     auto body = [&](int begin, int end, int worker) {
       for (int i = begin; i < end; ++i) {

@@ -4,9 +4,17 @@
 namespace camshaft {
 namespace {
 
+constexpr int kFewTokens = 16;                   // up to which memory sets the pace
+constexpr size_t kExpectedBytes = 256 << 10;     // half of a second-level cache of 512 KiB
 constexpr int kBlockBytes = 192 << 10;  // quantised input of a token block: well inside a second-level cache of 512 KiB, weights beside it
 
 bool is_integer(const Network& net, Form form) { return net.int8 && net.kernels->linear_q[size_t(form)]; }
+
+void expect_weights(Step& s, int id) {
+  if (id < 0) return s.pool.expect(nullptr, 0);
+  const Packed& w = s.weight(id);
+  s.pool.expect(w.data, std::min(kExpectedBytes, packed_bytes(w.form, w.rows, w.cols)));
+}
 
 }  // namespace
 
@@ -56,7 +64,7 @@ std::span<const ActCache::Block> ActCache::get(const Network& net, ThreadPool& p
   return blocks_;
 }
 
-void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate) {
+void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate, int next) {
   if (tokens == 0) return;
   const Kernels& k = *s.net.kernels;
   bool any_integer = false;
@@ -99,6 +107,7 @@ void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const Li
       run_tiles(i / chunks, t, std::min(tiles, t + grain));
     }
   };
+  expect_weights(s, tokens <= kFewTokens ? next : -1);
   s.pool.run(n_blocks * chunks, 1, body);
 }
 
@@ -110,7 +119,7 @@ void execute(const LinearNode& node, Step& s) {
     const Buffer& dst = s.buffer(p.dst);
     jobs[i] = {&s.weight(p.weight), p.bias >= 0 ? s.vector(p.bias) : nullptr, {dst.rows.data + p.col, dst.rows.stride}};
   }
-  multiply(s, node.src, src.rows, src.width, s.tokens, {jobs, node.parts.size()}, node.accumulate);
+  multiply(s, node.src, src.rows, src.width, s.tokens, {jobs, node.parts.size()}, node.accumulate, node.next);
   for (const PartSpec& p : node.parts) s.acts.forget(p.dst);
   s.times.lap("linear");
 }

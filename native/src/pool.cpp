@@ -37,17 +37,37 @@ inline void pause() {
 #endif
 }
 
-// Spins until `done()`; false if it was not so within kSpin.
-template <class Done> bool spin(Done done) {
+// Spins until `done()`, and does `meanwhile` all along; false if it was not so within kSpin.
+template <class Done, class Meanwhile> bool spin(Done done, Meanwhile meanwhile) {
   const auto end = Clock::now() + kSpin;
   do {
     for (int i = 0; i < kPausesPerCheck; ++i) {
       if (done()) return true;
-      pause();
+      meanwhile();
     }
   } while (Clock::now() < end);
   return done();
 }
+
+// Memory that will be read soon, fetched piece by piece by whoever has nothing else to do.
+class Ahead {
+ public:
+  void set(const void* data, size_t bytes) {
+    end_.store(0, std::memory_order_relaxed);  // a mixture of old and new ends costs a useless fetch; a fetch cannot fault
+    next_.store(reinterpret_cast<uintptr_t>(data), std::memory_order_relaxed);
+    end_.store(reinterpret_cast<uintptr_t>(data) + bytes, std::memory_order_relaxed);
+  }
+  void fetch_or_pause() {
+    if (next_.load(std::memory_order_relaxed) >= end_.load(std::memory_order_relaxed)) return pause();
+    const uintptr_t at = next_.fetch_add(kPiece, std::memory_order_relaxed);
+    for (uintptr_t line = 0; line < kPiece; line += kAlign) __builtin_prefetch(reinterpret_cast<const void*>(at + line), 0, 2);
+  }
+
+ private:
+  static constexpr uintptr_t kPiece = 1024;  // about as long as a few pauses
+  alignas(kAlign) std::atomic<uintptr_t> next_{0};
+  std::atomic<uintptr_t> end_{0};
+};
 
 // How long one worker stays away: twice as long as before if it lost its core again soon after it was back.
 class Leave {
@@ -112,7 +132,7 @@ struct ThreadPool::State {
     uint32_t known = 0;
     Leave leave;
     while (true) {
-      if (!spin([&] { return wake.load(std::memory_order_acquire) != known; })) wake.wait(known);
+      if (!spin([&] { return wake.load(std::memory_order_acquire) != known; }, [&] { ahead.fetch_or_pause(); })) wake.wait(known);
       known = wake.load(std::memory_order_acquire);
       if (stopping.load(std::memory_order_relaxed)) return;
       if (sent_away.load(std::memory_order_relaxed) == worker) {
@@ -138,7 +158,7 @@ struct ThreadPool::State {
     const auto ready = Clock::now();
     pending.fetch_sub(ran, std::memory_order_acq_rel);
     const auto finished = [&] { return pending.load(std::memory_order_acquire) == 0; };
-    if (spin(finished)) return;
+    if (spin(finished, [&] { ahead.fetch_or_pause(); })) return;
     for (int left = pending.load(std::memory_order_acquire); left != 0; left = pending.load(std::memory_order_acquire)) pending.wait(left);
     // Whoever finished last; where two were late together, either will do.
     if (ran > 0 && Clock::now() - ready > kLate + (ready - began) / ran * kLateChunks) sent_away.store(finisher.load(std::memory_order_relaxed), std::memory_order_relaxed);
@@ -152,10 +172,12 @@ struct ThreadPool::State {
   std::atomic<int> finisher{0};   // the worker that gave chunks back last
   std::atomic<int> sent_away{0};  // the worker that is to take leave; 0: none
   Loop loop;
+  Ahead ahead;
 };
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>(std::max(1, threads))) {}
 ThreadPool::~ThreadPool() = default;
+void ThreadPool::expect(const void* data, size_t bytes) { state_->ahead.set(data, bytes); }
 int ThreadPool::size() const { return int(state_->workers.size()) + 1; }
 
 void ThreadPool::run(int n, int grain, LoopBody body) {

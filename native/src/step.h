@@ -108,6 +108,7 @@ struct LinearJob {
   const float* bias;
   Rows y;
 };
-void multiply(Step& step, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate);
+// `next` is the weight that will be read afterwards, or -1.
+void multiply(Step& step, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate, int next);
 
 }  // namespace camshaft

@@ -24,6 +24,9 @@ class ThreadPool {
   // Runs body(begin, end, worker) over [0, n) in chunks of `grain`, handed out dynamically; returns when all are done. Every thread has
   // the same MXCSR (0x1F80: round to nearest, denormals kept), set on entry and restored on the caller. One loop at a time; not reentrant. An exception must not leave the body.
   void run(int n, int grain, LoopBody body);
+  // What the loop after the next will read first, or nothing. Threads that wait for others fetch it into their caches meanwhile, so that
+  // memory does not rest while one thread works alone. Only a hint: it is never read, and may be anything.
+  void expect(const void* data, size_t bytes);
  private:
   struct State;
   std::unique_ptr<State> state_;
