@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import uvloop
 
 import camshaft
 from camshaft.bench.machine import fingerprint
@@ -60,8 +61,7 @@ def serving(*flags: str, model: str = "") -> Iterator[Server]:
     """`camshaft serve` on a free port, ready. Raises SystemExit with what it said where it does not come up."""
     port = free_port()
     command = [sys.executable, "-m", "camshaft.cli.main", "serve", *([model] if model else []), "--port", str(port), *flags]
-    path = str(Path(camshaft.__file__).parents[1])
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())
     target = Target("127.0.0.1", port)
     try:
         await_ready(target, child)
@@ -73,6 +73,11 @@ def serving(*flags: str, model: str = "") -> Iterator[Server]:
         except subprocess.TimeoutExpired:
             child.kill()
             child.communicate()
+
+
+def environment() -> dict[str, str]:
+    """For a child that is to find this very package."""
+    return os.environ | {"PYTHONPATH": str(Path(camshaft.__file__).parents[1])}
 
 
 def await_ready(target: Target, child: subprocess.Popen[str]) -> None:
@@ -158,7 +163,7 @@ def run(work: Coroutine[Any, Any, Any], limit_s: float) -> Any:
         async with asyncio.timeout(limit_s):
             return await work
 
-    return asyncio.run(bounded())
+    return uvloop.run(bounded())
 
 
 # ---------------------------------------------------------------------------------------------------------------- reports

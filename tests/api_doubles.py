@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from starlette.applications import Starlette
 
-from camshaft.api.app import create_app
+from camshaft.api.app import App, create_app
 from camshaft.api.served import ChatFormat, ServedModel
 from camshaft.config import ServerConfig
 from camshaft.observe.metrics import Metrics
@@ -168,11 +167,11 @@ def served(upstream: Upstream, *, chat: ChatFormat | None = CHAT, name: str = "t
     )
 
 
-def app_over(upstream: Upstream, config: ServerConfig = CONFIG, *, chat: ChatFormat | None = CHAT) -> Starlette:
+def app_over(upstream: Upstream, config: ServerConfig = CONFIG, *, chat: ChatFormat | None = CHAT) -> App:
     return create_app([served(upstream, chat=chat)], config, Metrics())
 
 
-def client_of(app: Starlette, headers: dict[str, str] | None = None) -> httpx.AsyncClient:
+def client_of(app: App, headers: dict[str, str] | None = None) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test", headers=headers)
 
 
@@ -192,7 +191,7 @@ def chunks_of(body: str) -> list[dict[str, Any]]:
 class Asgi:
     """One call by hand, for what an HTTP client cannot do: leave in the middle, send a body in parts, take nothing."""
 
-    def __init__(self, app: Starlette, path: str, parts: Sequence[bytes], headers: dict[str, str] | None = None) -> None:
+    def __init__(self, app: App, path: str, parts: Sequence[bytes], headers: dict[str, str] | None = None) -> None:
         pairs = [(k.lower().encode(), v.encode()) for k, v in (headers or {}).items()]
         self._scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": path}
         self._scope |= {"raw_path": path.encode(), "query_string": b"", "headers": pairs, "scheme": "http", "root_path": ""}

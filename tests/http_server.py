@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import uvloop
-from starlette.applications import Starlette
 
+from camshaft.api.app import App
 from camshaft.api.server import serve
 from camshaft.bench.sse_client import Target
 from camshaft.config import ServerConfig
@@ -24,7 +24,7 @@ class Running(NamedTuple):
 
 @contextmanager
 def server(
-    make_app: Callable[[], Starlette], *, drain_s: float = 5.0, close: Callable[[], Coroutine[Any, Any, None]] | None = None
+    make_app: Callable[[], App], *, drain_s: float = 5.0, close: Callable[[], Coroutine[Any, Any, None]] | None = None
 ) -> Iterator[Running]:
     """Serves `make_app()` on a free port until the block ends, and fails if it does not stop then. `close` runs last, on its loop."""
     config = ServerConfig(port=0, drain_s=drain_s)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from starlette.applications import Starlette
-
 from api_doubles import PlainChat
 from byte_codec import ByteCodec
-from camshaft.api.app import create_app
+from camshaft.api.app import App, create_app
 from camshaft.api.served import ServedModel
 from camshaft.config import EngineConfig, ServerConfig
 from camshaft.engine.async_engine import AsyncEngine
@@ -61,4 +59,4 @@ class FakeService:
             system_fingerprint="fake",
             chat=chat,
         )
-        self.app: Starlette = create_app([model], server or ServerConfig(), metrics)
+        self.app: App = create_app([model], server or ServerConfig(), metrics)

@@ -118,6 +118,7 @@ class TokenLogprob(Struct, frozen=True):
     token: bytes
     logprob: float | None  # None for a prompt's first token, which nothing predicts
     top: tuple[TopLogprob, ...] = ()
+    ends: bool = False  # an end of sequence or a stop token id: the output's last, and no part of its text
 
 
 class Usage(Struct, frozen=True):

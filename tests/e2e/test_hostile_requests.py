@@ -45,7 +45,7 @@ def unharmed(service: FakeService, running: Running, caplog: pytest.LogCaptureFi
     yield
     assert not caplog.records
     until = time.monotonic() + 10
-    while service.app.state.edge.n_inside or service.engine.engine.health().running:
+    while service.app.edge.n_inside or service.engine.engine.health().running:
         assert time.monotonic() < until, "a request never ended"
         time.sleep(0.005)
     service.engine.engine.check()

@@ -195,7 +195,7 @@ async def test_a_crowd_that_streams_leaves_and_errs_loses_no_request(n_clients: 
         assert sum(crowd.ended.values()) == n_clients * n_calls
         assert min(crowd.ended.values()) > 0
         async with asyncio.timeout(10):
-            while (health := service.engine.engine.health()).running or health.waiting or service.app.state.edge.n_inside:  # noqa: ASYNC110
+            while (health := service.engine.engine.health()).running or health.waiting or service.app.edge.n_inside:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         service.engine.engine.check()
         assert service.engine.engine.pool.n_in_use == 0

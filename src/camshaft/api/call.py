@@ -9,8 +9,7 @@ import time
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-from starlette.types import Message, Receive, Scope, Send
-
+from camshaft.api.asgi import Message, Receive, Scope, Send
 from camshaft.errors import BadRequest, BodyTooLarge, CamshaftError, Cancelled, DeadlineExceeded
 
 T = TypeVar("T")

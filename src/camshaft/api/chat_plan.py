@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Raw
 
 from camshaft.api.constraint import checked_schema
-from camshaft.api.parts import Origin, new_id, requests_for
+from camshaft.api.plan import Origin, Plan, Wanted, make_plan
 from camshaft.api.sampling import check_lengths, check_top_logprobs, sampling_params
 from camshaft.api.served import ChatFormat, ServedModel
 from camshaft.config import ServerConfig, suggest
@@ -20,7 +18,7 @@ from camshaft.schema.chat import ChatRequest
 from camshaft.schema.fields import is_absent
 from camshaft.schema.messages import AssistantMessage, Message, NamedToolChoice, Tool, template_message, text_of
 from camshaft.tokenizer.pieces import ContentReader, Reader
-from camshaft.types import ChatPrompt, Grammar, Request, SamplingParams
+from camshaft.types import ChatPrompt, Grammar, SamplingParams
 
 MAX_TOOLS = 128
 MAX_MESSAGES = 10_000
@@ -41,23 +39,15 @@ class ChatFields(Protocol):
     def chat_template_kwargs(self) -> Raw: ...
 
 
-@dataclass(frozen=True)
-class ChatPlan:
-    """What the answer needs to know."""
+class ChatPlan(NamedTuple):
+    """What a chat answer needs to know beyond the plan that all calls have."""
 
-    model: ServedModel
-    requests: tuple[Request, ...]
-    id: str
-    created: int  # seconds since the epoch
-    stream: bool
-    include_usage: bool
-    with_logprobs: bool
-    with_reasoning: bool
-    constrained_by: str  # the field that a grammar comes from
+    plan: Plan
     new_reader: Callable[[], Reader]
+    with_reasoning: bool
 
 
-def chat_plan(fields: ChatRequest, model: ServedModel, config: ServerConfig, tenant: str, now: float) -> ChatPlan:
+def chat_plan(fields: ChatRequest, model: ServedModel, config: ServerConfig, origin: Origin) -> ChatPlan:
     """Raises BadRequest, naming the field at fault."""
     if model.chat is None:
         raise BadRequest(f"{model.name} has no chat template; use /v1/completions, or serve an instruct model", param="model")
@@ -65,29 +55,16 @@ def chat_plan(fields: ChatRequest, model: ServedModel, config: ServerConfig, ten
     tools = plain_tools(fields.tools or (), config)
     active = () if fields.tool_choice == "none" else tools
     forced = _forced(fields, tools, params)
-    constrained_by = "structured_outputs" if fields.structured_outputs is not None else "response_format"
+    constrained_by = ""
     if params.grammar is None and (grammar := _call_grammar(fields, model.chat, active, forced)) is not None:
         params, constrained_by = msgspec.structs.replace(params, grammar=grammar), "tools"
     prompt = chat_prompt(fields, active)
-    id = new_id("chatcmpl-")
+    wanted = Wanted((prompt,), params, bool(fields.logprobs), constrained_by)
     return ChatPlan(
-        model=model,
-        requests=tuple(requests_for((prompt,), params, Origin(id, tenant, model.name, now), fields)),
-        id=id,
-        created=int(time.time()),
-        stream=bool(fields.stream),
-        include_usage=wants_usage(fields),
-        with_logprobs=bool(fields.logprobs),
-        with_reasoning=fields.include_reasoning is not False,
-        constrained_by=constrained_by,
+        plan=make_plan(fields, model, wanted, origin),
         new_reader=model.chat.reader_for(prompt, forced) or ContentReader,
+        with_reasoning=fields.include_reasoning is not False,
     )
-
-
-def wants_usage(fields: ChatRequest) -> bool:
-    if fields.stream_options is not None and not fields.stream:
-        raise BadRequest("stream_options is for streams; set stream to true or leave it out", param="stream_options")
-    return fields.stream_options is not None and bool(fields.stream_options.include_usage)
 
 
 def plain_tools(tools: Sequence[Tool], config: ServerConfig) -> tuple[dict[str, Any], ...]:

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
-from camshaft.api.parts import Origin, new_id, requests_for
+from camshaft.api.plan import Origin, Plan, Wanted, make_plan
 from camshaft.api.sampling import check_id, check_lengths, check_top_logprobs, sampling_params
 from camshaft.api.served import ServedModel
 from camshaft.config import ServerConfig
 from camshaft.errors import BadRequest
 from camshaft.schema.completions import CompletionRequest
-from camshaft.types import Prompt, Request, SamplingParams, TextPrompt, TokenPrompt
+from camshaft.types import Prompt, SamplingParams, TextPrompt, TokenPrompt
 
 # Prompts times choices of one call, as a multiple of the largest n.
 CHOICES_PER_N = 16
 
 
-@dataclass(frozen=True)
-class CompletionPlan:
-    """What the answer needs to know. `echoes` has the prompt's text for each request, where it is to be sent back."""
+class CompletionPlan(NamedTuple):
+    """What a text completion needs to know beyond the plan that all calls have."""
 
-    model: ServedModel
-    requests: tuple[Request, ...]
-    n: int  # choices per prompt
-    echoes: tuple[str, ...] | None
-    id: str
-    created: int  # seconds since the epoch
-    stream: bool
-    include_usage: bool
-    with_logprobs: bool
-    constrained_by: str  # the field that a grammar comes from
+    plan: Plan
+    echoes: tuple[str, ...] | None  # the prompt's text for each request, where it is to be sent back
 
 
-def completion_plan(fields: CompletionRequest, model: ServedModel, config: ServerConfig, tenant: str, now: float) -> CompletionPlan:
+def completion_plan(fields: CompletionRequest, model: ServedModel, config: ServerConfig, origin: Origin) -> CompletionPlan:
     """Raises BadRequest, naming the field at fault."""
     prompts = _prompts(fields, model)
     params = _params(fields, model, config)
@@ -44,22 +34,9 @@ def completion_plan(fields: CompletionRequest, model: ServedModel, config: Serve
         raise BadRequest(
             f"{len(prompts)} prompts with {params.n} choices each are more than the {most} answers that one call gives", param="prompt"
         )
-    if fields.stream_options is not None and not fields.stream:
-        raise BadRequest("stream_options is for streams; set stream to true or leave it out", param="stream_options")
-    id = new_id("cmpl-")
+    plan = make_plan(fields, model, Wanted(prompts, params, fields.logprobs is not None), origin)
     echoes = tuple(_text(p, model, params) for p in prompts for _ in range(params.n)) if fields.echo else None
-    return CompletionPlan(
-        model=model,
-        requests=tuple(requests_for(prompts, params, Origin(id, tenant, model.name, now), fields)),
-        n=params.n,
-        echoes=echoes,
-        id=id,
-        created=int(time.time()),
-        stream=bool(fields.stream),
-        include_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
-        with_logprobs=fields.logprobs is not None,
-        constrained_by="structured_outputs" if fields.structured_outputs is not None else "response_format",
-    )
+    return CompletionPlan(plan, echoes)
 
 
 def _params(fields: CompletionRequest, model: ServedModel, config: ServerConfig) -> SamplingParams:

@@ -15,6 +15,7 @@ from camshaft.clock import SystemClock
 from camshaft.config import ServerConfig, suggest
 from camshaft.errors import ConfigError, Draining, Overloaded, UnknownModel
 from camshaft.observe.metrics import EngineMetrics, Metrics
+from camshaft.observe.threads import name_thread
 from camshaft.schema.decode import Unknown
 from camshaft.types import Clock
 
@@ -43,7 +44,7 @@ class Edge:
         self._empty = asyncio.Event()
         self._empty.set()
         self._engines = {name: metrics.engine(name) for name in self.models}
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="edge")
+        self._pool = ThreadPoolExecutor(2, "camshaft-edge", name_thread, ("edge",))
 
     def model(self, name: str | None) -> ServedModel:
         """The model of this name; without one, the only or first. Raises UnknownModel."""

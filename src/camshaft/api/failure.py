@@ -7,12 +7,9 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from starlette.exceptions import HTTPException
-from starlette.requests import Request as StarletteRequest
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
-
+from camshaft.api.asgi import Receive, Scope, Send
 from camshaft.api.call import Call
 from camshaft.api.edge import Edge
 from camshaft.api.sse import DONE, event
@@ -104,14 +101,8 @@ async def _answer(call: Call, info: ErrorInfo) -> None:
         await call.close_stream(event(body) + DONE)
 
 
-async def http_error(request: StarletteRequest, error: Exception) -> Response:
-    """No such path, or not with this method."""
-    assert isinstance(error, HTTPException)
-    path, method = request.url.path[:100], request.method[:20]
-    if error.status_code == 405:
-        info = ErrorInfo("method_not_allowed", f"{path} does not take {method}", 405)
-    elif error.status_code == 404:
-        info = ErrorInfo("not_found", f"there is no {path} here; see /docs", 404)
-    else:
-        info = ErrorInfo("http_error", str(error.detail), error.status_code)
-    return Response(error_body(info), error.status_code, error.headers, "application/json")
+async def refuse(scope: Scope, receive: Receive, send: Send, info: ErrorInfo, allow: str = "") -> None:
+    """Answer a call that reaches no handler. `allow`: the methods that would."""
+    call = Call(scope, receive, send)
+    with suppress(Cancelled):
+        await call.reply(info.status, error_body(info), headers={b"allow": allow.encode()} if allow else {})

@@ -14,16 +14,15 @@ from camshaft.types import Event, Failed, Finished, Request, Upstream
 WAITING_EVENTS = 64
 
 
-async def events(upstream: Upstream, requests: Sequence[Request]) -> AsyncGenerator[tuple[int, Event], None]:
+def events(upstream: Upstream, requests: Sequence[Request]) -> AsyncGenerator[tuple[int, Event], None]:
     """(index, event) in order of arrival until each request's Finished was given. A failure of one is raised and ends all.
 
     Close it (`aclosing`) to cancel what still runs.
     """
-    if len(requests) == 1:
-        async with aclosing(_checked(upstream, requests[0])) as stream:
-            async for event in stream:
-                yield 0, event
-        return
+    return _checked(upstream, requests[0], 0) if len(requests) == 1 else _joined(upstream, requests)
+
+
+async def _joined(upstream: Upstream, requests: Sequence[Request]) -> AsyncGenerator[tuple[int, Event], None]:
     queue: asyncio.Queue[tuple[int, Event | CamshaftError]] = asyncio.Queue(WAITING_EVENTS)
     pumps = [asyncio.ensure_future(_pump(upstream, request, i, queue)) for i, request in enumerate(requests)]
     try:
@@ -42,14 +41,14 @@ async def events(upstream: Upstream, requests: Sequence[Request]) -> AsyncGenera
 
 async def _pump(upstream: Upstream, request: Request, index: int, queue: asyncio.Queue[tuple[int, Event | CamshaftError]]) -> None:
     try:
-        async with aclosing(_checked(upstream, request)) as stream:
-            async for event in stream:
-                await queue.put((index, event))
+        async with aclosing(_checked(upstream, request, index)) as stream:
+            async for came in stream:
+                await queue.put(came)
     except CamshaftError as error:
         await queue.put((index, error))
 
 
-async def _checked(upstream: Upstream, request: Request) -> AsyncGenerator[Event, None]:
+async def _checked(upstream: Upstream, request: Request, index: int) -> AsyncGenerator[tuple[int, Event], None]:
     """The request's events up to its terminal one, with Failed raised. Raises EngineFault for a stream that just stops."""
     # Every stream is an async generator or has its aclose; the protocol says that closing cancels.
     stream = cast(AsyncGenerator[Event, None], upstream.stream(request))
@@ -57,7 +56,7 @@ async def _checked(upstream: Upstream, request: Request) -> AsyncGenerator[Event
         async for event in stream:
             if isinstance(event, Failed):
                 raise from_info(event.error)
-            yield event
+            yield index, event
             if isinstance(event, Finished):
                 return
     raise EngineFault("the engine's stream ended without saying how")

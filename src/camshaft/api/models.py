@@ -18,7 +18,7 @@ async def list_models(edge: Edge, call: Call) -> None:
 
 async def one_model(edge: Edge, call: Call) -> None:
     # A model's name may hold slashes, which clients send as they are or escaped.
-    name = unquote(call.scope["path_params"]["model"])
+    name = unquote(call.scope["path"].removeprefix("/v1/models/"))
     await call.reply(200, msgspec.json.encode(_card(edge.model(name))))
 
 

@@ -11,7 +11,7 @@ from camshaft.api.constraint import grammar_of
 from camshaft.api.served import ServedModel
 from camshaft.config import ServerConfig
 from camshaft.errors import BadRequest
-from camshaft.schema.sampling import SamplingFields
+from camshaft.schema.common import CompletionFields
 from camshaft.types import SamplingParams
 
 V = TypeVar("V")
@@ -19,7 +19,7 @@ V = TypeVar("V")
 MAX_STOP_TOKEN_IDS = 64
 
 
-def sampling_params(fields: SamplingFields, model: ServedModel, config: ServerConfig) -> SamplingParams:
+def sampling_params(fields: CompletionFields, model: ServedModel, config: ServerConfig) -> SamplingParams:
     """Everything but max_tokens and logprobs, which chat and text completions spell differently. Raises BadRequest, naming the field."""
     d = model.defaults
     n = _or(fields.n, d.n)

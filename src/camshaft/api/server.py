@@ -10,8 +10,8 @@ from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
-from starlette.applications import Starlette
 
+from camshaft.api.app import App
 from camshaft.api.edge import Edge
 from camshaft.api.protocol import BoundedProtocol
 from camshaft.config import ServerConfig
@@ -27,7 +27,7 @@ LAST_CONNECTIONS_S = 5  # for connections to close once every call has ended
 Listening = Callable[[str], None]
 
 
-async def serve(app: Starlette, config: ServerConfig, on_listening: Listening | None = None, stop: asyncio.Event | None = None) -> None:
+async def serve(app: App, config: ServerConfig, on_listening: Listening | None = None, stop: asyncio.Event | None = None) -> None:
     """Serves until SIGTERM, SIGINT or `stop`, then drains. `on_listening` is told the address once it takes connections.
 
     On the first signal /ready turns 503 and nothing new is taken; what runs may finish for `drain_s`; the rest ends with a
@@ -75,7 +75,7 @@ def address_of(listener: socket.socket) -> str:
 class _Server(uvicorn.Server):
     """uvicorn, with our drain between the signal and its own shutdown."""
 
-    def __init__(self, app: Starlette, config: ServerConfig, on_listening: Listening | None) -> None:
+    def __init__(self, app: App, config: ServerConfig, on_listening: Listening | None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -90,7 +90,7 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=LAST_CONNECTIONS_S,
             )
         )
-        self._edge: Edge = app.state.edge
+        self._edge: Edge = app.edge
         self._drain_s = config.drain_s
         self._on_listening = on_listening
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -15,11 +15,12 @@ from camshaft.api.served import ServedModel
 from camshaft.api.tokens import token_text
 from camshaft.errors import BadRequest
 from camshaft.schema.decode import decode
-from camshaft.schema.messages import Message
+from camshaft.schema.messages import Message, text_of
 from camshaft.schema.tokens import DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse
 
 # Text costs far more to split into tokens than JSON to parse, so that the hop to a thread pays off sooner.
 WORK_PER_BYTE = 32
+MAX_CHARS = 524_288  # of a prompt, or of a conversation; a thread that others need too works on it for less than half a second
 
 
 async def tokenize(edge: Edge, call: Call) -> None:
@@ -37,12 +38,24 @@ def _tokenize(edge: Edge, body: bytes) -> bytes:
     model = edge.model(fields.model)
     if (fields.prompt is None) == (fields.messages is None):
         raise BadRequest("send either prompt or messages", param="prompt")
+    _bound(fields)
     if fields.prompt is not None:
         ids = model.tokenizer.encode(fields.prompt, add_special_tokens=fields.add_special_tokens is not False)
     else:
         ids = _chat_ids(edge, model, fields)
     strs = [token_text(model.tokenizer.token_bytes(i)) for i in ids] if fields.return_token_strs else UNSET
     return msgspec.json.encode(TokenizeResponse(count=len(ids), max_model_len=model.max_model_len, tokens=ids, token_strs=strs))
+
+
+def _bound(fields: TokenizeRequest) -> None:
+    """Raises BadRequest for a text that would take long."""
+    texts = [fields.prompt] if fields.prompt is not None else [text_of(message.content) for message in fields.messages or ()]
+    n_chars = sum(len(text) for text in texts if text is not None)
+    if n_chars > MAX_CHARS:
+        param = "prompt" if fields.prompt is not None else "messages"
+        raise BadRequest(
+            f"{param} has {n_chars:,} characters; at most {MAX_CHARS:,} are taken in one call, so send it in parts", param=param
+        )
 
 
 class _Conversation(msgspec.Struct, frozen=True):

@@ -35,6 +35,11 @@ def chat_logprobs(entries: Sequence[TokenLogprob]) -> ChatLogprobs:
     )
 
 
+def of_text(entries: Sequence[TokenLogprob]) -> Sequence[TokenLogprob]:
+    """Without the token that ended the output: clients expect that the tokens, joined, are the text."""
+    return entries[:-1] if entries and entries[-1].ends else entries
+
+
 class LegacyLog:
     """Builds the older shape; remembers where in the text the next token begins."""
 

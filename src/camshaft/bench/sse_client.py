@@ -1,22 +1,23 @@
 """A streaming HTTP client that measures: every event with the moment at which it came.
 
-Plain asyncio streams and as little Python per event as will do, so that a load generator on the same machine takes little from
-the server that it measures.
+While an answer comes, its bytes are put aside with the time and nothing else is done; they are read once it is over. So a load generator
+on the same machine takes little from the server that it measures.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 MAX_EVENT_BYTES = 16_000_000
 MAX_HEAD_BYTES = 65_536
 MAX_BODY_BYTES = 64_000_000  # of an answer that is no stream
-READ_BYTES = 65_536
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -107,12 +108,49 @@ class Target(NamedTuple):
 
 
 async def post(target: Target, path: str, body: bytes, *, deadline_s: float, into: Reply | None = None) -> Reply:
-    """Sends JSON and reads the whole answer. Raises TimeoutError, OSError, or ValueError for an answer that is no HTTP.
+    """Sends JSON and reads the whole answer. Raises TimeoutError, OSError, or ValueError for an answer that is no HTTP or is cut off.
 
-    `into` is filled as the answer comes, for a caller that looks while it runs or cancels it.
+    `into` is filled with what has come, also where the call fails or is cancelled.
     """
-    async with asyncio.timeout(deadline_s), connected(target) as (reader, writer):
-        return await _exchange(reader, writer, _head(target, path, len(body)) + body, into or Reply(sent_at=0.0))
+    reply = into or Reply(sent_at=0.0)
+    loop = asyncio.get_running_loop()
+    wire = _Wire(loop)
+    async with asyncio.timeout(deadline_s):
+        transport, _ = await loop.create_connection(lambda: wire, target.host, target.port)
+        try:
+            reply.sent_at = time.perf_counter()
+            transport.write(_head(target, path, len(body)) + body)
+            await wire.ended
+        finally:
+            # At once: leaving early is how a client disconnects.
+            transport.abort()
+            complete = _read(wire.parts, reply)
+    if not complete:
+        raise ValueError("the answer was cut off")
+    return reply
+
+
+class _Wire(asyncio.Protocol):
+    """Bytes with the moment at which they came, until the server closes the connection, as it was asked to."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.parts: list[tuple[float, bytes]] = []  # time.perf_counter() seconds
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._size = 0
+
+    def data_received(self, data: bytes) -> None:
+        self.parts.append((time.perf_counter(), data))
+        self._size += len(data)
+        if self._size > MAX_BODY_BYTES and not self.ended.done():
+            self.ended.set_exception(ValueError("the answer never ends"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.ended.done():
+            return
+        if exc is None:
+            self.ended.set_result(None)
+        else:
+            self.ended.set_exception(exc)
 
 
 @asynccontextmanager
@@ -132,26 +170,27 @@ def _head(target: Target, path: str, length: int) -> bytes:
     return f"{lines}{key}content-type: application/json\r\ncontent-length: {length}\r\n\r\n".encode()
 
 
-async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, reply: Reply) -> Reply:
-    reply.sent_at = time.perf_counter()
-    writer.write(request)
-    await writer.drain()
-    reply.status, reply.headers = _parse_head(await reader.readuntil(b"\r\n\r\n"))
-    parser = SseParser() if reply.headers.get("content-type", "").startswith("text/event-stream") else None
-    parts: list[bytes] = []
-    size = 0
-    async for part in _body(reader, reply.headers):
-        if parser is not None:
-            now = time.perf_counter()
-            reply.events += [Stamped(now, event.data) for event in parser.feed(part)]
-        else:
-            parts.append(part)
-            size += len(part)
-            if size > MAX_BODY_BYTES:
-                raise ValueError("the answer never ends")
-    reply.body = b"".join(parts)
-    reply.done_at = time.perf_counter()
-    return reply
+def _read(parts: Sequence[tuple[float, bytes]], reply: Reply) -> bool:
+    """Fills `reply` with what came. False where the answer is not complete; raises ValueError where it is no HTTP."""
+    if not parts:
+        return False
+    ends = list(accumulate(len(data) for _, data in parts))
+    whole = b"".join(data for _, data in parts)
+    head, found, _ = whole.partition(b"\r\n\r\n")
+    if not found:
+        _parse_head(head)
+        return False
+    reply.status, reply.headers = _parse_head(head)
+    reply.done_at = parts[-1][0]
+    pieces, complete = _payload(whole, len(head) + len(found), reply.headers)
+    if not reply.headers.get("content-type", "").startswith("text/event-stream"):
+        reply.body = b"".join(piece for _, piece in pieces)
+        return complete
+    parser = SseParser()
+    for end, piece in pieces:
+        at = parts[bisect_left(ends, end)][0]
+        reply.events += [Stamped(at, event.data) for event in parser.feed(piece)]
+    return complete
 
 
 def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:
@@ -163,16 +202,20 @@ def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:
     return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
-async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
-    """The body in the pieces in which it comes. Raises ValueError where it is cut off."""
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
-            yield (await reader.readexactly(size + 2))[:-2]
-        return
-    left = int(headers.get("content-length", "0"))
-    while left:
-        part = await reader.read(min(left, READ_BYTES))
-        if not part:
-            raise ValueError("the answer was cut off")
-        left -= len(part)
-        yield part
+def _payload(whole: bytes, start: int, headers: Mapping[str, str]) -> tuple[list[tuple[int, bytes]], bool]:
+    """The body from `start` on as (where it ends in `whole`, bytes), and whether all of it is there."""
+    if headers.get("transfer-encoding", "").lower() != "chunked":
+        length = int(headers.get("content-length", "0"))
+        body = whole[start : start + length]
+        return [(start + len(body), body)] if body else [], len(body) == length
+    pieces: list[tuple[int, bytes]] = []
+    while (line_end := whole.find(b"\r\n", start)) >= 0:
+        size = int(whole[start:line_end].split(b";")[0], 16)
+        end = line_end + 2 + size
+        if size == 0:
+            return pieces, True
+        if end > len(whole):
+            break
+        pieces.append((end, whole[line_end + 2 : end]))
+        start = end + 2
+    return pieces, False

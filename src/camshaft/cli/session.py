@@ -93,8 +93,14 @@ def sampling_flags(parser: argparse.ArgumentParser) -> None:
         "--min-p", type=float, default=0.0, help="drop tokens below this share of the likeliest one's probability (default: 0)"
     )
     group.add_argument("--repetition-penalty", type=float, default=1.0, help="above 1 discourages repeats (default: 1)")
-    group.add_argument("--seed", type=int, default=None, help="makes a sampled answer repeatable")
+    group.add_argument("--seed", type=_seed, default=None, help="makes a sampled answer repeatable")
     group.add_argument("--max-tokens", type=int, default=512, help="longest answer (default: 512)")
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"takes a whole number of 0 or more, not {text!r}")
+    return int(text)
 
 
 def sampling(args: argparse.Namespace) -> SamplingParams:

@@ -83,7 +83,7 @@ class AsyncEngine:
                 return
             self._engine.submit(job)
             while not over:
-                event = await mailbox.get()
+                event = mailbox.take() if mailbox else await mailbox.get()
                 over = isinstance(event, (Finished, Failed))
                 yield event
         finally:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from camshaft.engine.codec import Codec, Render
 from camshaft.errors import BadGrammar, BadRequest, Draining, PromptTooLong
+from camshaft.observe.threads import name_thread
 from camshaft.sample.grammar import GrammarCompiler, Matcher
 from camshaft.types import Prompt, Request, TextPrompt, TokenPrompt
 
@@ -17,6 +18,8 @@ _THREADS = 2
 _GRAMMAR_S = 10.0  # longest wait for a grammar
 _USUAL_CHARS = 8  # in a token, at most, of most text; only longer texts are counted before they are encoded
 _COUNTED_CHARS = 16_384
+_SHORT_CHARS = 1024  # and less is encoded in less time than a thread takes to wake up
+_SHORT_IDS = 16_384
 
 
 class Bounds(NamedTuple):
@@ -35,13 +38,16 @@ class PromptEncoder:
         self._render = render
         self._observe = observe
         self._grammars = GrammarCompiler(codec, bounds.vocab_size)
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="camshaft-encode")
+        self._pool = ThreadPoolExecutor(_THREADS, "camshaft-encode", name_thread, ("encode",))
         self._closed = False
         self._shared: dict[tuple[str, str, str], tuple[Prompt, asyncio.Future[tuple[int, ...]]]] = {}  # prompts of siblings in work
 
     async def encode(self, request: Request) -> tuple[int, ...]:
         """The prompt's ids. Raises BadRequest and its kinds. The siblings of one call encode once."""
         if not request.siblings:
+            if _is_short(request.prompt):
+                self._raise_if_closed()
+                return self._encode(request)
             return await self._start(request)
         key = (request.tenant, request.cache_salt, request.siblings)
         known = self._shared.get(key)
@@ -117,6 +123,13 @@ class PromptEncoder:
         if least > most:
             room = f"at least {least} tokens, and the context has room for {most}"
             raise PromptTooLong(f"the prompt is too long: {room}; shorten it", param=param)
+
+
+def _is_short(prompt: Prompt) -> bool:
+    """Whether the prompt is encoded where it is, rather than in a thread. A chat never is: its template is a stranger's program."""
+    if isinstance(prompt, TokenPrompt):
+        return len(prompt.ids) <= _SHORT_IDS
+    return isinstance(prompt, TextPrompt) and len(prompt.text) <= _SHORT_CHARS
 
 
 def _tokens_up_to(codec: Codec, text: str, most: int) -> int:

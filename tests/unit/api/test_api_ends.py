@@ -39,7 +39,7 @@ async def test_a_client_that_leaves_closes_its_upstreams_at_once(path: str, stre
     await asyncio.wait_for(running, 1)
     assert upstream.open == 0
     assert len(upstream.closed_early) == n
-    assert app.state.edge.n_inside == 0
+    assert app.edge.n_inside == 0
 
 
 async def test_a_client_that_leaves_while_sending_its_body_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -63,7 +63,7 @@ async def test_a_client_that_takes_nothing_is_let_go_when_it_leaves() -> None:
 
 
 async def test_a_client_that_neither_takes_nor_leaves_is_ended_by_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("camshaft.api.finish.GRACE_S", 0.0)
+    monkeypatch.setattr("camshaft.api.answering.GRACE_S", 0.0)
     monkeypatch.setattr("camshaft.api.failure.FAREWELL_S", 0.05)
     upstream = Scripted(lambda _: [STARTED, Delta("a", (1,)), FOREVER])
     call = Asgi(app_over(upstream), CHAT_PATH, [json.dumps(HI | {"stream": True, "timeout": 0.05}).encode()])
@@ -140,7 +140,7 @@ async def test_calls_above_the_limit_are_429_with_retry_after_and_the_rest_go_on
     app = app_over(Gated(), ServerConfig(max_concurrent_requests=2))
     async with client_of(app) as client:
         first = [asyncio.ensure_future(client.post(CHAT_PATH, json=HI)) for _ in range(2)]
-        await until(lambda: app.state.edge.n_inside == 2)
+        await until(lambda: app.edge.n_inside == 2)
         refused = await client.post(CHAT_PATH, json=HI)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert refused.json()["error"]["code"] == Overloaded.code
@@ -159,7 +159,7 @@ async def test_a_drain_refuses_what_is_new_lets_what_runs_finish_and_turns_not_r
     async with client_of(app) as client:
         running = asyncio.ensure_future(client.post(CHAT_PATH, content=body(CHAT_PATH, stream=True)))
         await until(lambda: upstream.open == 1)
-        draining = asyncio.ensure_future(app.state.edge.drain(5.0))
+        draining = asyncio.ensure_future(app.edge.drain(5.0))
         await asyncio.sleep(0)
         assert (await client.get("/ready")).status_code == 503
         assert (await client.get("/health")).status_code == 200
@@ -179,7 +179,7 @@ async def test_a_drain_that_runs_out_ends_the_rest_with_an_error_of_its_own(stre
     async with client_of(app) as client:
         running = asyncio.ensure_future(client.post(CHAT_PATH, content=body(CHAT_PATH, stream=stream)))
         await until(lambda: upstream.open == 1)
-        await asyncio.wait_for(app.state.edge.drain(0.01), 1)
+        await asyncio.wait_for(app.edge.drain(0.01), 1)
         reply = await running
     assert upstream.open == 0
     assert '"code":"draining"' in reply.text
