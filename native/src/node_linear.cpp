@@ -99,7 +99,10 @@ void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const Li
   };
   // Chunks small enough to level out a slow core, large enough (in bytes of weights times tokens) to be worth handing out.
   const double tile_work = double(bytes) / tiles * std::min(tokens, block) / 4 + double(bytes) / tiles;
-  const int by_work = int(24'000 / tile_work) + 1, by_share = std::max(1, tiles / (6 * s.pool.size()));
+  // Where memory sets the pace one chunk a thread is best: a kernel reads from a few places of its chunk at once, and the longer each is, the
+  // less often memory is found unprepared.
+  const int shares = tokens <= kFewTokens ? 1 : 6;
+  const int by_work = int(24'000 / tile_work) + 1, by_share = std::max(1, ceil_div(tiles, shares * s.pool.size()));
   const int grain = std::max(by_work, by_share), chunks = ceil_div(tiles, grain);
   auto body = [&](int begin, int end, int) {
     for (int i = begin; i < end; ++i) {
