@@ -7,28 +7,31 @@
 namespace camshaft::ref {
 namespace {
 
-template <class Tile>
-int dot(const Tile& w, int lane, const int8_t* q, int begin, int end) {
+constexpr int kBatch = 32;  // tokens that share the reading of a weight
+
+using Levels = int8_t[kGroup];  // one lane's integers of a tile
+
+int dot(const Levels& w, const int8_t* q, int begin, int end) {
   int sum = 0;
-  for (int k = begin; k < end; k++) sum += level_of(w, lane, k) * q[k];
+  for (int k = begin; k < end; k++) sum += w[k] * q[k];
   return sum;
 }
 
 template <class Tile>
-float add_group(const Tile& w, int lane, const ActGroup& a, float acc) {
-  return std::fma(float(dot(w, lane, a.q, 0, kGroup)), f16_to_f32(w.d[lane]) * a.d, acc);
+float add_group(const Tile& w, int lane, const Levels& levels, const ActGroup& a, float acc) {
+  return std::fma(float(dot(levels, a.q, 0, kGroup)), f16_to_f32(w.d[lane]) * a.d, acc);
 }
 
 template <class Tile>
-float add_group_with_minimum(const Tile& w, int lane, const ActGroup& a, float acc) {
-  acc = std::fma(float(dot(w, lane, a.q, 0, kGroup)), f16_to_f32(w.d[lane]) * a.d, acc);
+float add_group_with_minimum(const Tile& w, int lane, const Levels& levels, const ActGroup& a, float acc) {
+  acc = std::fma(float(dot(levels, a.q, 0, kGroup)), f16_to_f32(w.d[lane]) * a.d, acc);
   return std::fma(f16_to_f32(w.m[lane]), a.sum, acc);
 }
-float add_group(const TileQ4& w, int lane, const ActGroup& a, float acc) { return add_group_with_minimum(w, lane, a, acc); }
-float add_group(const TileQ5& w, int lane, const ActGroup& a, float acc) { return add_group_with_minimum(w, lane, a, acc); }
+float add_group(const TileQ4& w, int lane, const Levels& levels, const ActGroup& a, float acc) { return add_group_with_minimum(w, lane, levels, a, acc); }
+float add_group(const TileQ5& w, int lane, const Levels& levels, const ActGroup& a, float acc) { return add_group_with_minimum(w, lane, levels, a, acc); }
 
-float add_group(const TileQ8h& w, int lane, const ActGroup& a, float acc) {
-  for (int h = 0; h < 2; h++) acc = std::fma(float(dot(w, lane, a.q, 16 * h, 16 * h + 16)), f16_to_f32(w.d[h][lane]) * a.d, acc);
+float add_group(const TileQ8h& w, int lane, const Levels& levels, const ActGroup& a, float acc) {
+  for (int h = 0; h < 2; h++) acc = std::fma(float(dot(levels, a.q, 16 * h, 16 * h + 16)), f16_to_f32(w.d[h][lane]) * a.d, acc);
   return acc;
 }
 
@@ -42,20 +45,27 @@ template <class Tile>
 void linear_q(const LinearArgs& a, int tile_begin, int tile_end) {
   const int groups = a.w.groups();
   const ActGroup* acts = reinterpret_cast<const ActGroup*>(a.q.data);
-  for (int r = tile_begin; r < tile_end; r++) {
-    const Tile* tiles = tile_row<Tile>(a.w, r);
-    for (int row = r * kRowTile; row < a.w.rows && row < (r + 1) * kRowTile; row++)
-      for (int t = 0; t < a.tokens; t++) {
-        float acc = 0;
-        for (int g = 0; g < groups; g++) acc = add_group(tiles[g], row % kRowTile, acts[int64_t(t) * groups + g], acc);
-        finish(a, t, row, acc);
+  for (int row = tile_begin * kRowTile; row < a.w.rows && row < tile_end * kRowTile; row++) {
+    const Tile* tiles = tile_row<Tile>(a.w, row / kRowTile);
+    const int lane = row % kRowTile;
+    for (int t0 = 0; t0 < a.tokens; t0 += kBatch) {
+      const int n = a.tokens - t0 < kBatch ? a.tokens - t0 : kBatch;
+      float acc[kBatch] = {};
+      for (int g = 0; g < groups; g++) {
+        Levels levels;
+        for (int k = 0; k < kGroup; k++) levels[k] = int8_t(level_of(tiles[g], lane, k));
+        for (int t = 0; t < n; t++) {
+          const ActGroup& group = acts[int64_t(t0 + t) * groups + g];
+          if (!a.sparse || group.d != 0) acc[t] = add_group(tiles[g], lane, levels, group, acc[t]);
+        }
       }
+      for (int t = 0; t < n; t++) finish(a, t0 + t, row, acc[t]);
+    }
   }
 }
 
 template <class Tile>
 void linear_f(const LinearArgs& a, int tile_begin, int tile_end) {
-  constexpr int kBatch = 32;  // tokens that share the reading of a weight
   for (int row = tile_begin * kRowTile; row < a.w.rows && row < tile_end * kRowTile; row++) {
     const Tile* tiles = tile_row<Tile>(a.w, row / kRowTile);
     for (int t0 = 0; t0 < a.tokens; t0 += kBatch) {
