@@ -1,6 +1,7 @@
 // Builder: what is checked here is only what C++ could not see, such as the types of arrays.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -32,6 +33,10 @@ int weight(Builder& b, uint32_t type, int rows, int cols, nb::object data, std::
   if (order) m.row_order = view(aligned(*order));
   nb::gil_scoped_release release;
   return b.weight(m);
+}
+
+int mapped_weight(Builder& b, std::shared_ptr<MappedFile> file, uint64_t offset, const std::string& form, int rows, int cols) {
+  return b.mapped_weight(std::move(file), offset, form_called(form), rows, cols);
 }
 
 void linear(Builder& b, int src, nb::sequence parts, bool accumulate) {
@@ -83,6 +88,7 @@ void bind_builder(nb::module_& m) {
       },
       nb::kw_only(), "isa"_a, "threads"_a, "compute"_a, "max_tokens"_a, "max_slots"_a, "vocab_size"_a);
   c.def("weight", &weight, "type"_a, "rows"_a, "cols"_a, "data"_a, "row_order"_a.none() = nb::none(), "form"_a = "");
+  c.def("mapped_weight", &mapped_weight, "file"_a, "offset"_a, "form"_a, "rows"_a, "cols"_a);
   c.def("weight_bytes", &Builder::weight_bytes);
   c.def("vector", [](Builder& b, Vec<float> data) { return b.vector(view(aligned(data))); }, "data"_a.noconvert());
   c.def(

@@ -19,10 +19,7 @@ camshaft::FileType known(uint32_t type) {
   return camshaft::FileType(type);
 }
 
-const char* form_name(uint32_t type) {
-  constexpr const char* names[camshaft::kForms] = {"q4", "q4s", "q5", "q8", "q8h", "bf16", "f16", "f32"};
-  return names[size_t(camshaft::form_of(known(type)))];
-}
+const char* form_name(uint32_t type) { return camshaft::form_name(camshaft::form_of(known(type))); }
 
 }  // namespace
 
@@ -34,6 +31,14 @@ NB_MODULE(_native, m) {
   m.def("usable_cores", &camshaft::usable_cores);
   m.def("known_file_type", &camshaft::known_file_type, "type"_a);
   m.def("form_name", &form_name, "type"_a);
+  m.def(
+      "packed_bytes",
+      [](const std::string& form, int rows, int cols) {
+        if (rows < 1 || cols < 1) throw nb::value_error("a matrix has at least one row and one column");
+        return camshaft::packed_bytes(camshaft::form_called(form), rows, cols);
+      },
+      "form"_a, "rows"_a, "cols"_a);
+  m.def("packing_id", &camshaft::packing_id);
   m.def("is_widened", [](uint32_t type) { return camshaft::is_widened(known(type)); }, "type"_a);
   m.def("file_row_bytes", [](uint32_t type, int cols) { return camshaft::file_row_bytes(known(type), cols); }, "type"_a, "cols"_a);
   m.def(
@@ -43,6 +48,7 @@ NB_MODULE(_native, m) {
         return camshaft::roofline(threads, isa, seconds);
       },
       "threads"_a, "isa"_a, "seconds"_a);
+  camshaft::bind_packed(m);
   camshaft::bind_builder(m);
   camshaft::bind_program(m);
 }

@@ -92,6 +92,12 @@ nb::object last_logits(const Program& p) {
   return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<2>>(data, {all.size() / vocab, vocab}, owner));
 }
 
+// A view: the array keeps the program, and the program its weights.
+nb::object packed(nb::handle self, int weight) {
+  const std::span<const uint8_t> all = nb::cast<const Program&>(self).packed(weight);
+  return nb::cast(nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>(all.data(), {all.size()}, self));
+}
+
 }  // namespace
 
 void bind_program(nb::module_& m) {
@@ -101,6 +107,7 @@ void bind_program(nb::module_& m) {
   c.def("run", &run, "ids"_a.noconvert(), "rows"_a.noconvert(), "patches"_a.noconvert(), "copies"_a.noconvert(), "masks"_a);
   c.def("keep_logits", &Program::keep_logits, "on"_a);
   c.def("last_logits", &last_logits);
+  c.def("packed", &packed, "weight"_a);
   c.def("touch", &Program::touch, nb::call_guard<nb::gil_scoped_release>());
   c.def("node_times", &Program::node_times);
 }

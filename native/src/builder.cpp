@@ -14,7 +14,7 @@ void require(bool holds, const std::string& otherwise) {
   if (!holds) throw std::invalid_argument(otherwise);
 }
 
-Form form_named(const std::string& name, FileType type) {
+Form form_for(const std::string& name, FileType type) {
   if (name.empty()) return form_of(type);
   const bool is_float = type == FileType::F32 || type == FileType::F16 || type == FileType::BF16;
   require(is_float, "form '" + name + "' quantises a float matrix, and this one is quantised already");
@@ -108,13 +108,25 @@ int Builder::weight(const MatrixSpec& m) {
           "the matrix has " + std::to_string(m.row_order.empty() ? file_rows : m.row_order.size()) + " rows, " + std::to_string(m.rows) + " were announced");
   for (int32_t r : m.row_order) require(r >= 0 && size_t(r) < file_rows, "row order names row " + std::to_string(r) + " of " + std::to_string(file_rows));
 
-  const Form form = form_named(m.form, type);
+  const Form form = form_for(m.form, type);
   const size_t bytes = packed_bytes(form, m.rows, m.cols);
   uint8_t* out = net.arena.bytes(bytes);
   const int32_t* order = m.row_order.empty() ? nullptr : m.row_order.data();
   auto pack = [&](int begin, int end, int) { pack_tiles(form, type, m.data.data(), m.rows, m.cols, order, begin, end, out); };
   parts().pool->run(ceil_div(m.rows, kRowTile), 4, pack);
   net.weights.push_back({form, m.rows, m.cols, out});
+  parts().weight_bytes += bytes;
+  return int(net.weights.size()) - 1;
+}
+
+int Builder::mapped_weight(std::shared_ptr<const MappedFile> file, uint64_t offset, Form form, int rows, int cols) {
+  Network& net = *parts().net;
+  require(rows >= 1 && cols >= 1, "a weight needs at least one row and one column");
+  const size_t bytes = packed_bytes(form, rows, cols);
+  require(offset % kAlign == 0 && offset <= file->size() && bytes <= file->size() - offset,
+          "a packed matrix of " + std::to_string(bytes) + " bytes at " + std::to_string(offset) + " does not lie in the file, or is not aligned");
+  net.weights.push_back({form, rows, cols, file->data() + offset});
+  if (net.files.empty() || net.files.back() != file) net.files.push_back(std::move(file));
   parts().weight_bytes += bytes;
   return int(net.weights.size()) - 1;
 }

@@ -127,6 +127,21 @@ Form form_of(FileType type) {
   return Form::f32;
 }
 
+namespace {
+constexpr const char* kNames[kForms] = {"q4", "q4s", "q5", "q8", "q8h", "bf16", "f16", "f32"};
+}
+
+const char* form_name(Form form) { return kNames[size_t(form)]; }
+
+bool form_named(std::string_view name, Form& out) {
+  for (int i = 0; i < kForms; i++)
+    if (name == kNames[i]) {
+      out = Form(i);
+      return true;
+    }
+  return false;
+}
+
 bool is_widened(FileType type) { return type == FileType::Q2_K || type == FileType::Q3_K || type == FileType::IQ4_NL; }
 
 size_t file_row_bytes(FileType type, int cols) {

@@ -49,6 +49,7 @@ struct Network {
   Limits limits;
   bool int8;  // quantise activations for the forms that have an integer kernel
   Arena arena;
+  std::vector<std::shared_ptr<const MappedFile>> files;  // in which some of the weights lie
   std::vector<Packed> weights;
   std::vector<Vector> vectors;
   std::vector<RopeTable> ropes;

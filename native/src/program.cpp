@@ -92,6 +92,12 @@ std::vector<RowOutput> Program::run(const Batch& batch) {
 void Program::keep_logits(bool on) { parts_->keeping = on; }
 std::span<const float> Program::last_logits() const { return parts_->kept; }
 int Program::vocab_size() const { return parts_->net->limits.vocab_size; }
+std::span<const uint8_t> Program::packed(int weight) const {
+  const std::vector<Packed>& all = parts_->net->weights;
+  if (weight < 0 || weight >= int(all.size())) throw std::invalid_argument("weight " + std::to_string(weight) + " does not exist");
+  const Packed& w = all[size_t(weight)];
+  return {w.data, packed_bytes(w.form, w.rows, w.cols)};
+}
 void Program::touch() { parts_->kv.touch(*parts_->pool); }
 std::vector<std::pair<std::string, double>> Program::node_times() { return parts_->times.take(); }
 

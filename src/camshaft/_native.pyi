@@ -18,10 +18,27 @@ def available_isas() -> list[str]: ...
 def usable_cores() -> int: ...
 def known_file_type(type: int) -> bool: ...
 def form_name(type: int) -> str: ...
+def packed_bytes(form: str, rows: int, cols: int) -> int:
+    """Raises ValueError for a form that is not known or a matrix without elements."""
+
+def packing_id() -> int:
+    """Differs between builds that pack any matrix into other bytes."""
+
+def checksum(data: Buffer) -> int:
+    """XXH64 of bytes; the GIL is released."""
+
 def is_widened(type: int) -> bool: ...
 def file_row_bytes(type: int, cols: int) -> int: ...
 def roofline(threads: int, isa: str, seconds: float) -> tuple[float, float]:
     """(DRAM read GB/s: best of 10 sweeps by all threads over 1 GiB, int8 GOP/s: a dot loop in registers)."""
+
+class MappedFile:
+    """A file as read-only memory, by its descriptor, which may be closed. Raises ValueError for what is empty or no file."""
+
+    def __init__(self, fd: int) -> None: ...
+    def size(self) -> int: ...
+    def intact(self, stretches: Sequence[tuple[int, int, int]], threads: int) -> bool:
+        """Whether every (offset, bytes, checksum) lies in the file and still has its checksum. Reads them all, without the GIL."""
 
 class Part(NamedTuple):
     """One matrix of a linear node: outputs go to buffer `dst` from column `col` on. `bias` is a vector id or -1."""
@@ -39,6 +56,8 @@ class Builder:
         self, type: int, rows: int, cols: int, data: NDArray[np.uint8], row_order: NDArray[np.int32] | None = None, form: str = ""
     ) -> int:
         """Packs a matrix from file bytes, by all threads. `form` overrides the form that the type has: q8 or q4 quantise a float matrix."""
+    def mapped_weight(self, file: MappedFile, offset: int, form: str, rows: int, cols: int) -> int:
+        """A matrix that was packed before and lies in a file. Raises ValueError where it does not."""
     def weight_bytes(self) -> int:
         """Packed bytes so far."""
     def vector(self, data: NDArray[np.float32]) -> int: ...
@@ -103,6 +122,8 @@ class Program:
     def keep_logits(self, on: bool) -> None: ...
     def last_logits(self) -> NDArray[np.float32]:
         """[n taken rows, vocab] of the last run, for tests; kept only while keep_logits is on."""
+    def packed(self, weight: int) -> NDArray[np.uint8]:
+        """The packed bytes of a weight of the builder: a read-only view that keeps the program alive."""
     def touch(self) -> None:
         """Faults in the KV pool, so that later growth of resident memory is somebody else's."""
     def node_times(self) -> list[tuple[str, float]]:

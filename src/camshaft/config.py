@@ -47,6 +47,9 @@ class EngineConfig:
         "int8", "int8 quantises activations for packed weights; f32 computes on dequantised weights", choices=("int8", "f32")
     )
     quantize: str = opt("none", "pack the weights of a Hugging Face folder at load", choices=("none", "q8", "q4"))
+    weight_cache_gb: float = opt(
+        8.0, "most that packed weights may take on disk, in GB, so that the next start maps them; 0 keeps and uses none", lo=0, hi=100_000
+    )
     max_num_seqs: int = opt(32, "sequences that run at once", lo=1, hi=1024)
     max_num_batched_tokens: int = opt(512, "tokens that one step computes, prefill and decode together", lo=1, hi=65_536)
     policy: str = opt("priority", "order of the waiting: fcfs, or priority (lower is sooner) with ageing", choices=("fcfs", "priority"))

@@ -16,6 +16,8 @@
 //
 // Byte order inside a tile is the linear kernels' business (formats.cpp and the kernels agree; see there).
 #pragma once
+#include <string_view>
+
 #include "camshaft/view.h"
 
 namespace camshaft {
@@ -39,6 +41,8 @@ struct Packed {
 
 bool known_file_type(uint32_t type);
 Form form_of(FileType type);                      // the form a file type is packed into
+const char* form_name(Form form);
+bool form_named(std::string_view name, Form& out);  // false for a name that no form has
 bool is_widened(FileType type);                   // true for Q2_K Q3_K IQ4_NL: said at load
 size_t file_row_bytes(FileType type, int cols);   // 0 if cols is not a multiple of the type's block
 size_t tile_bytes(Form form);
@@ -47,6 +51,10 @@ size_t packed_bytes(Form form, int rows, int cols);
 // Packs tile rows [tile_begin, tile_end) of a matrix from file rows. `row_order[i]` is the file row of output row i, or null for
 // identity. `form` is form_of(type), or q8 / q4 to quantise an F32, F16 or BF16 matrix at load. Safe to call from many threads on disjoint tiles.
 void pack_tiles(Form form, FileType type, const uint8_t* file, int rows, int cols, const int32_t* row_order, int tile_begin, int tile_end, uint8_t* out);
+
+// Differs between builds that pack any matrix into other bytes, so that packed bytes kept on disk are never read by the wrong build.
+// Today every instruction set reads the same bytes; if one ever packs its own, this takes its name.
+uint64_t packing_id();
 
 // Row `row` of a packed matrix as float32[cols]: the embedding lookup. Exactly d*u + m as one fma (or d*s as one multiplication).
 void unpack_row(const Packed& w, int row, float* out);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "camshaft/formats.h"
+#include "camshaft/mapped.h"
 #include "camshaft/ops.h"
 
 namespace camshaft {
@@ -108,6 +109,8 @@ class Builder {
   explicit Builder(const ProgramOptions& options);
   ~Builder();
   int weight(const MatrixSpec& m);
+  // A matrix that was packed before and lies at `offset` in a file, which lives as long as the program.
+  int mapped_weight(std::shared_ptr<const MappedFile> file, uint64_t offset, Form form, int rows, int cols);
   size_t weight_bytes() const;
   int vector(std::span<const float> data);
   int rope_table(std::span<const double> inv_freq, int max_positions);
@@ -143,6 +146,7 @@ class Program {
   void keep_logits(bool on);
   std::span<const float> last_logits() const;  // [taken rows of the last run, vocab_size], before penalties, bias and mask
   int vocab_size() const;
+  std::span<const uint8_t> packed(int weight) const;  // what Builder::weight made
   void touch();
   std::vector<std::pair<std::string, double>> node_times();  // seconds a kind of node, since the last call
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from camshaft.errors import DownloadError
 from camshaft.formats import child, wheel
 from camshaft.formats.catalogue import Entry
+from camshaft.formats.digest import remember
 
 # Hears (stage, bytes done, bytes in all or 0 where unknown), a few times a second.
 Progress = Callable[[str, int, int], None]
@@ -59,6 +60,7 @@ def fetch(entry: Entry, folder: Path, progress: Progress = silent, limits: child
             with tempfile.TemporaryDirectory(prefix=_prefix(entry), dir=folder) as work:
                 finished = _assemble(entry, Path(work), progress, limits or child.Limits())
                 os.replace(finished, path)
+                remember((path,), entry.sha256)
     except OSError as error:
         raise _disk_error(entry, folder, error) from error
     return path

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from camshaft.errors import ModelError
 from camshaft.formats import dtypes
 from camshaft.formats.gguf_values import Cursor, GgufArray, Value
-from camshaft.formats.mapped import map_file
+from camshaft.formats.mapped import let_go, map_file
 from camshaft.formats.tensors import TensorInfo
 
 MAX_METADATA = 65_536
@@ -41,6 +41,10 @@ class GgufFile:
     def data(self, info: TensorInfo) -> NDArray[np.uint8]:
         """The tensor's bytes: a read-only view of the file."""
         return np.frombuffer(self._map, dtype=np.uint8, count=info.n_bytes, offset=info.offset)
+
+    def rest(self) -> None:
+        """Nothing will be read for a while: the file's pages need not stay in memory."""
+        let_go(self._map)
 
     def integer(self, key: str, default: int | None = None) -> int:
         """An integer of the metadata. Raises ModelError when it is absent without a default, or of another type."""

@@ -17,3 +17,8 @@ def map_file(path: Path) -> mmap.mmap:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def let_go(data: mmap.mmap) -> None:
+    """Takes a map's pages out of this process's memory. They stay in the system's cache, and come back when they are read."""
+    data.madvise(mmap.MADV_DONTNEED)

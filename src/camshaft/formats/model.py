@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +11,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from camshaft.errors import ModelError
-from camshaft.formats import dtypes
+from camshaft.formats import digest, dtypes
 from camshaft.formats.spec import ModelSpec
 from camshaft.formats.tensors import Tensor, TensorInfo, TensorSource
 from camshaft.formats.vocab import Vocab
-
-_HASH_CHUNK_BYTES = 1 << 22
 
 
 class GenerationDefaults(Struct, frozen=True):
@@ -142,13 +139,16 @@ class ModelFile:
 
     @cached_property
     def hash(self) -> str:
-        """sha256 over the content of the model's files, in hex. Reads them whole, once."""
-        digest = hashlib.sha256()
-        for file in self.files:
-            with file.open("rb") as stream:
-                while chunk := stream.read(_HASH_CHUNK_BYTES):
-                    digest.update(chunk)
-        return digest.hexdigest()
+        """sha256 over the content of the model's files, in hex. Reads them whole where they changed since that was last done."""
+        return digest.sha256(self.files)
+
+    def known_hash(self) -> str | None:
+        """The same, if it is known without reading the files."""
+        return digest.known(self.files)
+
+    def rest(self) -> None:
+        """Lets the system take back the memory of the file's pages: what is read again is mapped again."""
+        self._source.rest()
 
     @property
     def file_bytes(self) -> int:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from camshaft.errors import ModelError
 from camshaft.formats import dtypes
 from camshaft.formats.json_file import read_json
-from camshaft.formats.mapped import map_file
+from camshaft.formats.mapped import let_go, map_file
 from camshaft.formats.tensors import TensorInfo
 
 MAX_HEADER_BYTES = 16 << 20  # about a hundred bytes a tensor in real files
@@ -70,6 +70,11 @@ class SafetensorsFolder:
     def data(self, info: TensorInfo) -> NDArray[np.uint8]:
         """The tensor's bytes: a read-only view of its file."""
         return np.frombuffer(self._maps[info.name], dtype=np.uint8, count=info.n_bytes, offset=info.offset)
+
+    def rest(self) -> None:
+        """Nothing will be read for a while: the files' pages need not stay in memory."""
+        for data in self._maps.values():
+            let_go(data)
 
 
 def _find(folder: Path) -> tuple[tuple[Path, ...], dict[str, str]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -11,10 +9,11 @@ from msgspec import Struct
 from camshaft.config import suggest
 from camshaft.errors import ModelError
 from camshaft.formats import catalogue, download, hub
+from camshaft.formats.cache import cache_dir
 from camshaft.formats.catalogue import DEFAULT, Entry
 from camshaft.formats.download import Progress, silent
 
-__all__ = ["DEFAULT", "Entry", "Listed", "Progress", "cache_dir", "drop_damaged", "list_models", "notice", "resolve"]
+__all__ = ["DEFAULT", "Entry", "Listed", "Progress", "cache_dir", "drop_damaged", "list_models", "notice", "resolve", "verify"]
 
 
 class Listed(Struct, frozen=True):
@@ -22,14 +21,6 @@ class Listed(Struct, frozen=True):
 
     entry: Entry
     path: Path | None
-
-
-def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
-    """Where pulled models are kept: $CAMSHAFT_CACHE, $XDG_CACHE_HOME/camshaft or ~/.cache/camshaft."""
-    if env.get("CAMSHAFT_CACHE"):
-        return Path(env["CAMSHAFT_CACHE"]).expanduser()
-    base = env.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "camshaft"
 
 
 def list_models() -> list[Listed]:
@@ -53,6 +44,13 @@ def drop_damaged(name: str) -> bool:
         return False
     path.unlink()
     return True
+
+
+def verify(path: Path, sha256: str) -> None:
+    """Raises ModelError where `path` is a pulled model of the catalogue whose content, by its digest, is no longer what was pulled."""
+    for entry in catalogue.entries():
+        if path == cache_dir() / entry.file and sha256 != entry.sha256:
+            raise ModelError(f"{path} was damaged since it was pulled: its checksum is wrong; camshaft pull {entry.name} fetches it again")
 
 
 def resolve(name: str = "", progress: Progress = silent) -> Path:

@@ -29,6 +29,10 @@ class TensorSource(Protocol):
         """The tensor's bytes: a read-only view of the file."""
         ...
 
+    def rest(self) -> None:
+        """Nothing of the file will be read for a while: its pages need not stay in memory."""
+        ...
+
 
 class Tensor(NamedTuple):
     """A matrix [rows = outputs, cols = inputs] as the file encodes it. Output row i is file row `row_order[i]`, or i where that is None."""

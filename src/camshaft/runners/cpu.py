@@ -13,7 +13,9 @@ from msgspec import Struct
 from camshaft import _native
 from camshaft.config import EngineConfig
 from camshaft.errors import ConfigError, EngineFault
+from camshaft.formats.cache import cache_dir
 from camshaft.formats.model import ModelFile
+from camshaft.formats.source import verify
 from camshaft.formats.spec import ModelSpec
 from camshaft.models import build
 from camshaft.models.graph import Attention
@@ -22,6 +24,8 @@ from camshaft.runners.kv_layout import KVLayout, kv_layout
 from camshaft.runners.lower import lower
 from camshaft.runners.memory import free_bytes
 from camshaft.runners.numerics import numerics_id
+from camshaft.runners.pack_cache import PackCache, key_of
+from camshaft.runners.pack_file import Packed
 from camshaft.runners.sizing import size
 from camshaft.runners.weights import Weights
 from camshaft.types import Capacity, Mask, SamplingParams, StepPlan, StepResult
@@ -37,6 +41,7 @@ class Loaded(Struct, frozen=True):
     forms: dict[str, int]
     kv_bytes: int  # reserved; pages cost nothing until written
     resident_bytes: int  # estimate once the pool is full: weights, KV, activations
+    mapped: bool  # all weights come from packs of an earlier start
     load_s: float
 
 
@@ -62,15 +67,22 @@ class CpuRunner:
             max_slots=capacity.max_slots,
             vocab_size=capacity.vocab_size,
         )
-        weights = Weights(model, builder, config.quantize, capacity.max_model_len)
+        packs = PackCache(cache_dir() / "packed", int(config.weight_cache_gb * 1e9))
+        known = model.known_hash()
+        pack = packs.find(key_of(known, config.quantize), threads) if known is not None else None
+        weights = Weights(model, builder, config.quantize, capacity.max_model_len, pack)
         with ThreadPoolExecutor(1) as beside:
             # Reading the whole file for its hash takes as long as packing it; side by side they cost the longer of the two.
-            model_hash = beside.submit(lambda: model.hash)
+            hashing = beside.submit(lambda: known or model.hash)
             _declare_kv(builder, model.spec, capacity, layout, config.kv_dtype)
             activation_floats = lower(graph, builder, weights, layout)
             packed = builder.weight_bytes()
             self._program: _native.Program | None = builder.build()
-            self.numerics_id = numerics_id(model_hash.result(), config, isa)
+            model_hash = hashing.result()
+        model.rest()
+        verify(model.path, model_hash)
+        self.numerics_id = numerics_id(model_hash, config, isa)
+        self._writing = packs.keep(key_of(model_hash, config.quantize), _packed(self._program, weights)) if weights.n_packed else None
         self.loaded = Loaded(
             isa=isa,
             threads=threads,
@@ -79,6 +91,7 @@ class CpuRunner:
             forms=weights.forms,
             kv_bytes=sizing.kv_bytes,
             resident_bytes=packed + sizing.kv_bytes + 4 * activation_floats * capacity.max_tokens,
+            mapped=weights.n_packed == 0,
             load_s=time.perf_counter() - began,
         )
 
@@ -99,7 +112,10 @@ class CpuRunner:
         return StepResult(batch.unpack(answer), step_s)
 
     def close(self) -> None:
-        """Gives back weights and KV; idempotent."""
+        """Gives back weights and KV; idempotent. Packed weights that are being written get a moment to be finished."""
+        if self._writing is not None:
+            self._writing.end()
+        self._writing = None
         self._program = None
 
     @property
@@ -116,6 +132,10 @@ def _choose_isa(asked: str) -> str:
     if isa not in isas:
         raise ConfigError(f"instruction set {isa!r} is not on this machine or in this build; CAMSHAFT_ISA may be {', '.join(isas)}")
     return isa
+
+
+def _packed(program: _native.Program, weights: Weights) -> list[Packed]:
+    return [Packed(name, m.form, m.rows, m.cols, program.packed(m.id)) for name, m in weights.matrices.items()]
 
 
 def _declare_kv(builder: _native.Builder, spec: ModelSpec, capacity: Capacity, layout: KVLayout, dtype: str) -> None:
