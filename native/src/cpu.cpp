@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
 #ifdef __linux__
@@ -35,17 +37,32 @@ int affinity_cores() {
   return int(std::thread::hardware_concurrency());
 }
 
-// Whole cores that the cgroup's CPU quota allows, or 0 where there is none. Version 2 says "quota period" or "max period" in one file.
-int quota_cores() {
+double least(double a, double b) { return a > 0 && b > 0 ? std::min(a, b) : std::max(a, b); }
+
+// The quota of one group in cores; 0 where its files say none, or are not there. Version 2 has "quota period" or "max period" in one file.
+double quota_of(const std::filesystem::path& group) {
   double quota = 0, period = 0;
   std::string word;
-  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> word >> period) {
+  if (std::ifstream v2(group / "cpu.max"); v2 >> word >> period) {
     quota = word == "max" ? 0 : std::atof(word.c_str());
   } else {
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+    std::ifstream(group / "cpu.cfs_quota_us") >> quota;  // -1: none
+    std::ifstream(group / "cpu.cfs_period_us") >> period;
   }
-  return quota > 0 && period > 0 ? std::max(1, int(quota / period)) : 0;
+  return quota > 0 && period > 0 ? quota / period : 0;
+}
+
+// The least quota of the group `path` below `mount` and of those around it. In a container the path may be the host's, and its folders not
+// to be seen: the mount itself is then the container's own group.
+double quota_along(const std::filesystem::path& mount, std::string_view path) {
+  double found = quota_of(mount);
+  std::filesystem::path group = mount;
+  for (const auto& part : std::filesystem::path(path).relative_path()) {
+    if (part == "..") break;  // a group outside of what this namespace shows
+    group /= part;
+    found = least(found, quota_of(group));
+  }
+  return found;
 }
 
 }  // namespace
@@ -67,8 +84,29 @@ const Kernels& select_kernels(const std::string& isa) {
   throw std::invalid_argument("instruction set '" + wanted + "' is not available: this machine and build have " + list);
 }
 
+int quota_cores(const std::string& mount, std::istream& membership) {
+  double quota = 0;
+  // A line is "number:controllers:path"; that of version 2 names no controllers.
+  for (std::string line; std::getline(membership, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string_view path = std::string_view(line).substr(second + 1);
+    if (controllers.empty()) {
+      quota = least(quota, quota_along(mount, path));
+      quota = least(quota, quota_along(mount + "/unified", path));
+    } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
+      quota = least(quota, quota_along(mount + "/" + controllers, path));
+      quota = least(quota, quota_along(mount + "/cpu", path));
+    }
+  }
+  constexpr double kNearly = 0.1;  // so little short of a whole core costs less than doing without it
+  return quota > 0 ? std::max(1, int(quota + kNearly)) : 0;
+}
+
 int usable_cores() {
-  const int quota = quota_cores();
+  std::ifstream membership("/proc/self/cgroup");
+  const int quota = quota_cores("/sys/fs/cgroup", membership);
   const int cores = std::max(1, affinity_cores());
   return quota > 0 ? std::min(quota, cores) : cores;
 }
