@@ -13,6 +13,7 @@ inline Form form_called(const std::string& name) {
   return form;
 }
 
+void bind_strings(nanobind::module_& m);
 void bind_packed(nanobind::module_& m);
 void bind_builder(nanobind::module_& m);
 void bind_program(nanobind::module_& m);

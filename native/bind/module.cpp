@@ -48,6 +48,7 @@ NB_MODULE(_native, m) {
         return camshaft::roofline(threads, isa, seconds);
       },
       "threads"_a, "isa"_a, "seconds"_a);
+  camshaft::bind_strings(m);
   camshaft::bind_packed(m);
   camshaft::bind_builder(m);
   camshaft::bind_program(m);

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstring>
+#include <initializer_list>
 
 namespace camshaft {
 namespace {

@@ -16,7 +16,7 @@ namespace {
 // A tree of control groups of our own.
 class Groups {
  public:
-  Groups() : root_(fs::temp_directory_path() / ("camshaft-groups-" + std::to_string(getpid()))) { fs::create_directories(root_); }
+  Groups() : root_(fs::temp_directory_path() / ("camshaft-groups-" + std::to_string(getpid()) + "-" + std::to_string(made++))) { fs::create_directories(root_); }
   ~Groups() { fs::remove_all(root_); }
   void file(const std::string& path, const std::string& content) const {
     fs::create_directories((root_ / path).parent_path());
@@ -28,6 +28,7 @@ class Groups {
   }
 
  private:
+  static inline int made = 0;
   fs::path root_;
 };
 

@@ -32,6 +32,12 @@ def file_row_bytes(type: int, cols: int) -> int: ...
 def roofline(threads: int, isa: str, seconds: float) -> tuple[float, float]:
     """(DRAM read GB/s: best of 10 sweeps by all threads over 1 GiB, int8 GOP/s: a dot loop in registers)."""
 
+def skip_strings(data: Buffer, at: int, count: int, longest: int) -> tuple[int, int]:
+    """Walks a GGUF string array from byte `at`: how many strings lie in `data` and are not too long, and the byte after the last of them."""
+
+def read_strings(data: Buffer, count: int) -> list[str]:
+    """The strings of a GGUF array; fewer than `count` where one is not UTF-8 or lies beyond the end."""
+
 class MappedFile:
     """A file as read-only memory, by its descriptor, which may be closed. Raises ValueError for what is empty or no file."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import camshaft
-from camshaft.api.server import bind
+from camshaft.api.listener import bind
 from camshaft.bench.sse_client import Reply, Target, connected, post
 from camshaft.errors import ConfigError
 from http_server import server

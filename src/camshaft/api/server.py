@@ -13,13 +13,12 @@ import uvicorn
 
 from camshaft.api.app import App
 from camshaft.api.edge import Edge
+from camshaft.api.listener import address_of, bind
 from camshaft.api.protocol import BoundedProtocol
 from camshaft.config import ServerConfig
-from camshaft.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 2048
 KEEP_ALIVE_S = 30
 LAST_CONNECTIONS_S = 5  # for connections to close once every call has ended
 
@@ -47,29 +46,6 @@ async def serve(app: App, config: ServerConfig, on_listening: Listening | None =
 async def _stopped(server: _Server, stop: asyncio.Event) -> None:
     await stop.wait()
     server.begin_exit("stop")
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises ConfigError, saying which setting to change."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigError(f"--host {host}: {error.strerror or error}; pass an address of this machine") from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}; pass another --port or --host") from None
-    return listener
-
-
-def address_of(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _Server(uvicorn.Server):

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from rich.table import Table
 
 from camshaft import _native
 from camshaft.bench import engine, invariance, serve
@@ -38,10 +37,7 @@ def _show(args: argparse.Namespace, report: Any, facts: dict[str, str]) -> None:
     if args.json:
         terminal.say(msgspec.json.format(msgspec.json.encode(report)).decode())
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for key, value in facts.items():
-        table.add_row(f"[dim]{key}[/]", value)
-    terminal.out.print(table)
+    terminal.table(facts.items())
 
 
 # ------------------------------------------------------------------------------------------------------------------ engine

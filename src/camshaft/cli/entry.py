@@ -1,4 +1,4 @@
-"""What the `camshaft` command starts: a Ctrl-C during the second that imports take ends it without a word."""
+"""What the `camshaft` command starts: a Ctrl-C during the moment that imports take ends it without a word."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ def main() -> int:
     quiet = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if quiet:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from camshaft.cli import main as command
+    from camshaft.cli.heap import uncollected
+
+    with uncollected():
+        from camshaft.cli import main as command
 
     if quiet:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,13 +7,29 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
-from camshaft.cli import bench, chat, models, run, serve, terminal, tokenize
+from camshaft.cli import terminal
+from camshaft.cli.command import Command
 from camshaft.config import suggest
 from camshaft.errors import CamshaftError
 
-COMMANDS = (models.PULL, models.LIST, models.INSPECT, run.COMMAND, chat.COMMAND, tokenize.COMMAND, serve.COMMAND, bench.COMMAND)
+# Where each command is. A call imports its own command and no other: what all of them need together takes longer to import than a server
+# should to start.
+_HOMES = {
+    "pull": ("models", "PULL"), "list": ("models", "LIST"), "inspect": ("models", "INSPECT"), "run": ("run", "COMMAND"),
+    "chat": ("chat", "COMMAND"), "tokenize": ("tokenize", "COMMAND"), "serve": ("serve", "COMMAND"), "bench": ("bench", "COMMAND"),
+}  # fmt: skip
+COMMANDS = tuple(_HOMES)
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        terminal.say(terminal.version())
+        parser.exit()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -29,16 +45,23 @@ class _Parser(argparse.ArgumentParser):
 _INVALID_CHOICE = re.compile(r"argument (?P<what>[A-Z]+): invalid choice: '(?P<name>.*)' \(choose from (?P<known>.*)\)", re.DOTALL)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole tree of commands; also what the flag reference is generated from."""
+def find(name: str) -> Command:
+    """The command of this name, one of `COMMANDS`."""
+    module, attribute = _HOMES[name]
+    found: Command = getattr(import_module(f"camshaft.cli.{module}"), attribute)
+    return found
+
+
+def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The tree of these commands."""
     parser = _Parser(
         prog="camshaft",
         description="Serves large language models on the machine you have.",
         epilog='Start here:  camshaft run "What is the capital of France?"',
     )
-    parser.add_argument("--version", action="version", version=terminal.version())
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and leave")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
+    for command in map(find, names):
         sub = commands.add_parser(
             command.name,
             help=command.help,
@@ -54,8 +77,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of one call. Exits with 2 where they are not understood."""
-    parser = build_parser()
-    if not (sys.argv[1:] if argv is None else argv):
+    given = sys.argv[1:] if argv is None else argv
+    parser = build_parser(given[:1] if given and given[0] in _HOMES else COMMANDS)
+    if not given:
         parser.print_help()
         parser.exit()
     args, rest = parser.parse_known_args(argv)

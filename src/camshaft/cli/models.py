@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 import msgspec
-from rich.table import Table
 
 from camshaft.cli import terminal
 from camshaft.cli.command import Command, model_argument
@@ -24,11 +23,11 @@ def _pull(args: argparse.Namespace) -> int:
 
 
 def _list(_: argparse.Namespace) -> int:
-    table = Table("model", "what", "size", "licence", "here", box=None, pad_edge=False)
-    for listed in source.list_models():
-        entry = listed.entry
-        table.add_row(entry.name, entry.title, _size(entry.bytes), entry.license.id, "yes" if listed.path else "no")
-    terminal.out.print(table)
+    rows = [
+        (entry.name, entry.title, _size(entry.bytes), entry.license.id, "yes" if path else "no")
+        for entry, path in ((listed.entry, listed.path) for listed in source.list_models())
+    ]
+    terminal.table(rows, ("model", "what", "size", "licence", "here"))
     terminal.note(f"pulled models are kept in {source.cache_dir()}; any .gguf file, Hugging Face folder or hf://owner/repo works too")
     return 0
 
@@ -38,10 +37,7 @@ def _inspect(args: argparse.Namespace) -> int:
     if args.json:
         terminal.say(msgspec.json.format(msgspec.json.encode(summary)).decode())
         return 0
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for key, value in _facts(summary).items():
-        table.add_row(f"[dim]{key}[/]", value)
-    terminal.out.print(table)
+    terminal.table(_facts(summary).items())
     for warning in summary.warnings:
         terminal.warn(warning)
     return 0

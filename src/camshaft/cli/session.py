@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from camshaft.cli import terminal
+from camshaft.cli.heap import uncollected
 from camshaft.config import EngineConfig, add_flags, resolve
 from camshaft.engine.async_engine import AsyncEngine
 from camshaft.errors import BadRequest, from_info
@@ -71,7 +72,8 @@ async def opened(args: argparse.Namespace, model: str) -> AsyncIterator[Session]
     """A session on `model`, fetched first if need be, closed at the end whatever happens."""
     config, _ = resolve(EngineConfig, cli=vars(args), env=os.environ)
     path = terminal.fetch(model)
-    engine = AsyncEngine.from_model(str(path), config)
+    with uncollected():
+        engine = AsyncEngine.from_model(str(path), config)
     for warning in engine.model.warnings:
         terminal.warn(warning)
     try:

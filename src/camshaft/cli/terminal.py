@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterable
 from contextlib import closing
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+from typing import TYPE_CHECKING, TextIO
 
 from camshaft.formats import source
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+if TYPE_CHECKING:  # rich takes longer to import than a start can spare, and is for tables and bars alone
+    from rich.progress import Progress, TaskID
+
+_STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "33"}
 
 
 def version() -> str:
     """`camshaft X.Y.Z`, from the installed package."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed_version
+
     try:
         return f"camshaft {installed_version('camshaft')}"
     except PackageNotFoundError:
@@ -27,15 +30,32 @@ def version() -> str:
 
 def fail(message: str) -> None:
     """One line on stderr, whatever the message held."""
-    err.print(f"[bold red]error:[/] {_plain(message)}", soft_wrap=True)
+    _tell(f"{_styled('error:', 'red')} {_line(message)}")
 
 
 def warn(message: str) -> None:
-    err.print(f"[yellow]warning:[/] {_plain(message)}", soft_wrap=True)
+    _tell(f"{_styled('warning:', 'yellow')} {_line(message)}")
 
 
 def note(message: str) -> None:
-    err.print(f"[dim]{_plain(message)}[/]", soft_wrap=True)
+    _tell(_styled(_line(message), "dim"))
+
+
+def ready(seconds: float, address: str, rest: str) -> None:
+    """The line that a start ends with."""
+    _tell(f"{_styled('ready', 'green')} after {seconds:.2f} s: {_styled(address, 'bold')}   {_line(rest)}")
+
+
+def table(rows: Iterable[tuple[str, ...]], heads: tuple[str, ...] = ()) -> None:
+    """Rows on stdout, in columns. Without heads the first column is what the others are about."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(*heads, box=None, show_header=bool(heads), pad_edge=False)
+    for first, *others in rows:
+        shown.add_row(Text(first, style="" if heads else "dim"), *map(Text, others))
+    Console(highlight=False).print(shown)
 
 
 def say(text: str) -> None:
@@ -49,28 +69,50 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _plain(message: str) -> str:
-    return " ".join(message.split()).replace("[", "\\[")
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def _line(message: str) -> str:
+    """One line, and no character that a terminal would obey."""
+    return "".join(c for c in " ".join(message.split()) if c.isprintable())
+
+
+def _styled(text: str, style: str) -> str:
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if _has_colours(sys.stderr) else text
+
+
+def _has_colours(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class _Bar:
     """A progress bar that appears with the first thing it is told, so that a model which is there already leaves no trace of one."""
 
     def __init__(self) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        self._progress = Progress(*columns, console=err, transient=True)
+        self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
 
     def show(self, stage: str, done: int, total: int) -> None:
-        if not self._tasks:
+        if self._progress is None:
+            self._progress = _progress()
             self._progress.start()
         if stage not in self._tasks:
             self._tasks[stage] = self._progress.add_task(stage, total=None)
         self._progress.update(self._tasks[stage], completed=done, total=total or None)
 
     def close(self) -> None:
-        if self._tasks:
+        if self._progress is not None:
             self._progress.stop()
+
+
+def _progress() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, console=Console(stderr=True, highlight=False), transient=True)
 
 
 def fetch(name: str) -> Path:

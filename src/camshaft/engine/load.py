@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from camshaft.config import EngineConfig
@@ -28,11 +29,15 @@ class LoadedModel(NamedTuple):
 def load(name: str, config: EngineConfig, metrics: EngineMetrics | None = None) -> LoadedModel:
     """Raises DownloadError, ModelError or ConfigError. "" is the default model."""
     file = open_model(resolve(name))
-    tokenizer = Tokenizer.from_model(file)
-    # The makers' settings may name more ends than the vocabulary does. Nobody else has seen this tokenizer yet.
-    tokenizer.eos_ids = tokenizer.eos_ids | frozenset(file.generation.eos_ids)
-    template = ChatTemplate(file.chat_template, special_tokens=_special_tokens(tokenizer))
-    runner = CpuRunner(file, config)
+    with ThreadPoolExecutor(1) as beside:
+        # The runner spends its time in native threads, the tokenizer in Python.
+        running = beside.submit(CpuRunner, file, config)
+        tokenizer = Tokenizer.from_model(file)
+        # The makers' settings may name more ends than the vocabulary does. Nobody else has seen this tokenizer yet.
+        tokenizer.eos_ids = tokenizer.eos_ids | frozenset(file.generation.eos_ids)
+        template = ChatTemplate(file.chat_template, special_tokens=_special_tokens(tokenizer))
+        runner = running.result()
+    file.rest()
     model = Model(
         name=file.spec.name,
         path=file.path,

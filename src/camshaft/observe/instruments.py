@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+if TYPE_CHECKING:  # imported when somebody asks for the numbers
+    from prometheus_client.core import Metric
 
 MAX_SERIES = 256  # per family; label values come from closed sets, so that more of them is a mistake of ours
 
@@ -121,6 +122,8 @@ def histogram(name: str, doc: str, bounds: Sequence[float], labels: Sequence[str
 
 
 def _show_counter(family: Family[Value]) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
     metric = CounterMetricFamily(family.name.removesuffix("_total"), family.doc, labels=family.labels)
     for values, child in family.series():
         metric.add_metric(values, child.value)
@@ -128,6 +131,8 @@ def _show_counter(family: Family[Value]) -> Metric:
 
 
 def _show_gauge(family: Family[Value]) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
     metric = GaugeMetricFamily(family.name, family.doc, labels=family.labels)
     for values, child in family.series():
         metric.add_metric(values, child.value)
@@ -135,6 +140,8 @@ def _show_gauge(family: Family[Value]) -> Metric:
 
 
 def _show_histogram(family: Family[Histogram]) -> Metric:
+    from prometheus_client.core import HistogramMetricFamily
+
     metric = HistogramMetricFamily(family.name, family.doc, labels=family.labels)
     for values, child in family.series():
         counts, total = child.snapshot()

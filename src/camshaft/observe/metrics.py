@@ -7,11 +7,13 @@ Every series carries `model_name`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
-
-from prometheus_client import CollectorRegistry, generate_latest
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from camshaft.observe.instruments import Family, Histogram, Value, counter, gauge, histogram
+
+if TYPE_CHECKING:  # imported when somebody asks for the numbers: it brings an HTTP server of its own
+    from prometheus_client import CollectorRegistry
 
 Stage = Literal["encode", "queue", "prefill", "decode", "detokenise", "flush", "send"]
 STAGES: tuple[Stage, ...] = ("encode", "queue", "prefill", "decode", "detokenise", "flush", "send")
@@ -98,14 +100,21 @@ class Metrics:
     """All families of one process and the registry that shows them. Owned by whoever assembles the process; nothing is global."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
         self.load = _load()
         self.counts = _counts()
         self.times = _times()
         self.sizes = _sizes()
         self.http = counter("camshaft_http_requests_total", "Answered HTTP requests.", ("route", "status"))
+
+    @cached_property
+    def registry(self) -> CollectorRegistry:
+        """All families, as prometheus_client shows them."""
+        from prometheus_client import CollectorRegistry
+
+        registry = CollectorRegistry()
         for family in (*self.load, *self.counts, *self.times, *self.sizes, self.http):
-            self.registry.register(family)
+            registry.register(family)
+        return registry
 
     def engine(self, model_name: str) -> EngineMetrics:
         """The series of one model."""
@@ -113,6 +122,8 @@ class Metrics:
 
     def render(self) -> bytes:
         """Prometheus text format 0.0.4."""
+        from prometheus_client import generate_latest
+
         return generate_latest(self.registry)
 
 

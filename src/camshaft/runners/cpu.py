@@ -79,7 +79,6 @@ class CpuRunner:
             packed = builder.weight_bytes()
             self._program: _native.Program | None = builder.build()
             model_hash = hashing.result()
-        model.rest()
         verify(model.path, model_hash)
         self.numerics_id = numerics_id(model_hash, config, isa)
         self._writing = packs.keep(key_of(model_hash, config.quantize), _packed(self._program, weights)) if weights.n_packed else None

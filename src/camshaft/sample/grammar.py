@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Protocol
-
-import llguidance
+from typing import TYPE_CHECKING, Protocol
 
 from camshaft.errors import BadGrammar, EngineFault
 from camshaft.types import Grammar
+
+if TYPE_CHECKING:  # imported with the first grammar: most servers never see one
+    import llguidance
 
 MAX_SOURCE_BYTES = 256_000
 MAX_DEPTH = 64  # brackets within brackets; deeper ones cost stack in every parser on the way
@@ -77,10 +78,6 @@ class GrammarCompiler:
         self._lock = threading.Lock()
         self._tokenizer: llguidance.LLTokenizer | None = None
         self._compiled: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()
-        # A fraction of the defaults: with those, one hostile expression costs seconds of the engine thread.
-        self._limits = llguidance.LLParserLimits(
-            initial_lexer_fuel=200_000, step_lexer_fuel=50_000, max_lexer_states=50_000, max_grammar_size=200_000, verbose_errors=False
-        )
 
     def matcher(self, grammar: Grammar) -> Matcher:
         """A fresh matcher. Raises BadGrammar, saying what is wrong with the source."""
@@ -102,11 +99,17 @@ class GrammarCompiler:
         return Matcher(fresh.deep_copy(), self._n_vocab)
 
     def _compile(self, grammar: Grammar) -> llguidance.LLMatcher:
+        import llguidance
+
         try:
             source = _source(grammar)
         except ValueError as error:
             raise BadGrammar(f"the {_name(grammar)} is not valid: {_line(str(error))}", param="response_format") from None
-        matcher = llguidance.LLMatcher(self._ll_tokenizer(), source, log_level=0, limits=self._limits)
+        # A fraction of the defaults: with those, one hostile expression costs seconds of the engine thread.
+        limits = llguidance.LLParserLimits(
+            initial_lexer_fuel=200_000, step_lexer_fuel=50_000, max_lexer_states=50_000, max_grammar_size=200_000, verbose_errors=False
+        )
+        matcher = llguidance.LLMatcher(self._ll_tokenizer(), source, log_level=0, limits=limits)
         if matcher.is_error():
             raise BadGrammar(f"the {_name(grammar)} is not valid: {_line(matcher.get_error())}", param="response_format")
         return matcher
@@ -120,6 +123,8 @@ class GrammarCompiler:
                 return
 
     def _ll_tokenizer(self) -> llguidance.LLTokenizer:
+        import llguidance
+
         with self._lock:
             if self._tokenizer is None:
                 wrapper = llguidance.TokenizerWrapper(_Tokens(self._vocabulary, self._n_vocab))
@@ -145,6 +150,8 @@ class _Tokens:
 
 def _source(grammar: Grammar) -> str:
     """llguidance's own form of the grammar. Raises ValueError for JSON that is none."""
+    import llguidance
+
     if grammar.kind == "regex":
         return str(llguidance.LLMatcher.grammar_from_regex(grammar.source))
     if grammar.kind == "lark":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import add
 
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers
@@ -50,11 +51,14 @@ def encode_freely(core: tokenizers.Tokenizer, text: str) -> list[int]:
 
 def _pairs(merges: Iterable[str], normal: dict[str, int]) -> list[tuple[str, str]]:
     """Merges as pairs. One that no text could use, because a token of it is not normal, is left out."""
-    pairs: list[tuple[str, str]] = []
-    for merge in merges:
-        left, space, right = merge.partition(" ")
-        if not space or not left or not right or " " in right:
-            raise ModelError(f"the vocabulary has a merge that is not two tokens: {merge[:80]!r}")
-        if left in normal and right in normal and left + right in normal:
-            pairs.append((left, right))
-    return pairs
+    listed = list(merges)
+    # One string and back: a call for each of fifty thousand merges takes longer than all else here.
+    halves = "\0".join(listed).replace(" ", "\0").split("\0") if listed else []
+    if len(halves) != 2 * len(listed) or "" in halves or not all(" " in merge for merge in listed):
+        bad = next(merge for merge in listed if "\0" in merge or len(list(filter(None, merge.split(" ")))) != 2 or merge.count(" ") != 1)
+        raise ModelError(f"the vocabulary has a merge that is not two tokens: {bad[:80]!r}")
+    left, right = halves[::2], halves[1::2]
+    known = normal.keys()
+    if known >= set(halves) and known >= set(map(add, left, right)):
+        return list(zip(left, right, strict=True))
+    return [(a, b) for a, b in zip(left, right, strict=True) if a in normal and b in normal and a + b in normal]
