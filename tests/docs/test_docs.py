@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from camshaft.cli import flags
-from camshaft.cli.main import COMMANDS, build_parser, parse
+from camshaft.cli.main import NAMES, build_parser, find, parse
 from camshaft.config import EngineConfig, ServerConfig, flag
 from camshaft.observe.metrics import Metrics
 
@@ -64,7 +64,7 @@ def test_serve_help_shows_every_setting(section: type) -> None:
 def test_examples_in_help_and_commands_in_the_readme_parse() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     lines = [line for block in re.findall(r"```sh\n(.*?)```", readme, re.DOTALL) for line in block.splitlines()]
-    lines += [re.sub(r"^.*\| | < .*$", "", example) for command in COMMANDS for example in command.examples]
+    lines += [re.sub(r"^.*\| | < .*$", "", example) for command in map(find, NAMES) for example in command.examples]
     commands = [shlex.split(line, comments=True) for line in lines if line.startswith("camshaft ")]
     assert len(commands) > 10
     for words in commands:

@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> int:
-    """The exit status of `camshaft.cli.main.main`."""
+    """The same as `camshaft.cli.main.main`, quiet while it imports what the command needs."""
     quiet = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if quiet:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -16,9 +16,10 @@ def main() -> int:
     with uncollected():
         from camshaft.cli import main as command
 
+        args = command.parse()
     if quiet:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return command.main()
+    return command.run(args)
 
 
 if __name__ == "__main__":

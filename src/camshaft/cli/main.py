@@ -21,7 +21,7 @@ _HOMES = {
     "pull": ("models", "PULL"), "list": ("models", "LIST"), "inspect": ("models", "INSPECT"), "run": ("run", "COMMAND"),
     "chat": ("chat", "COMMAND"), "tokenize": ("tokenize", "COMMAND"), "serve": ("serve", "COMMAND"), "bench": ("bench", "COMMAND"),
 }  # fmt: skip
-COMMANDS = tuple(_HOMES)
+NAMES = tuple(_HOMES)
 
 
 class _Version(argparse.Action):
@@ -46,13 +46,13 @@ _INVALID_CHOICE = re.compile(r"argument (?P<what>[A-Z]+): invalid choice: '(?P<n
 
 
 def find(name: str) -> Command:
-    """The command of this name, one of `COMMANDS`."""
+    """The command of this name, one of `NAMES`."""
     module, attribute = _HOMES[name]
     found: Command = getattr(import_module(f"camshaft.cli.{module}"), attribute)
     return found
 
 
-def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+def build_parser(names: Sequence[str] = NAMES) -> argparse.ArgumentParser:
     """The tree of these commands."""
     parser = _Parser(
         prog="camshaft",
@@ -78,7 +78,7 @@ def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of one call. Exits with 2 where they are not understood."""
     given = sys.argv[1:] if argv is None else argv
-    parser = build_parser(given[:1] if given and given[0] in _HOMES else COMMANDS)
+    parser = build_parser(given[:1] if given and given[0] in _HOMES else NAMES)
     if not given:
         parser.print_help()
         parser.exit()
@@ -94,8 +94,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point. Exit status: 0 done, 1 a failure that was explained, 2 wrong usage, 130 interrupted."""
-    args = parse(argv)
+    """One call, from its arguments to its exit status."""
+    return run(parse(argv))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit status: 0 done, 1 a failure that was explained, 2 wrong usage, 130 interrupted."""
     try:
         return int(args.handler(args))
     except KeyboardInterrupt:

@@ -44,7 +44,6 @@ def whole_or_nothing(path: Path, prefix: str) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(fd)
         os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
+    finally:
+        with suppress(OSError):  # renamed by now, if all went well
             os.unlink(name)
-        raise

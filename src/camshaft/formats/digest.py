@@ -1,10 +1,10 @@
 """The sha256 of large files, computed once for as long as they stay the same.
 
-Reading 100 MB takes longer than all the rest of a start, so what was found is kept with a *stamp* of each file: device, inode, size, time of
-the last write and time of the last change of any kind. A replaced file has another inode, and whoever writes to a file in place moves
-its change time, which, unlike the write time, no program can set. One hole remains: a write so soon after the reading that the file
-system's clock still shows the same time. So a digest is kept only where the last change lay `_SETTLED_NS` back when reading began, as Git does
-for its index. A record that this user did not write, or that others can write to, counts for nothing.
+Reading 100 MB takes longer than all the rest of a start, so what was found is kept with a *stamp* of each file: device, inode, size, time
+of the last write and time of the last change of any kind. A replaced file has another inode, and whoever writes to a file in place
+moves its change time, which, unlike the write time, no program can set. One hole remains: a write so soon after the reading that the
+file system's clock still shows the same time. So a digest is kept only where the last change lay `_SETTLED_NS` back when reading began, as
+Git does for its index. A record that this user did not write, or that others can write to, counts for nothing.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _choose_isa(asked: str) -> str:
 
 
 def _packed(program: _native.Program, weights: Weights) -> list[Packed]:
-    return [Packed(name, m.form, m.rows, m.cols, program.packed(m.id)) for name, m in weights.matrices.items()]
+    return [Packed(name, m.form, m.rows, m.cols, program.packed(m.id).data) for name, m in weights.matrices.items()]
 
 
 def _declare_kv(builder: _native.Builder, spec: ModelSpec, capacity: Capacity, layout: KVLayout, dtype: str) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import logging
-import os
 import shutil
 import threading
 from collections.abc import Callable, Sequence

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import msgspec
-import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from camshaft import _native
 from camshaft.formats.cache import open_own
@@ -53,7 +51,7 @@ class Packed(NamedTuple):
     form: str
     rows: int
     cols: int
-    data: NDArray[np.uint8]
+    data: memoryview
 
 
 class Pack:

@@ -15,7 +15,7 @@ import pytest
 
 import camshaft
 from camshaft.cli import terminal
-from camshaft.cli.main import COMMANDS, main, parse
+from camshaft.cli.main import NAMES, find, main, parse
 from camshaft.formats import catalogue
 
 
@@ -108,7 +108,7 @@ def test_a_setting_from_the_environment_fails_like_one_from_the_command_line(
     assert capsys.readouterr().err == "error: --max-num-seqs takes a value of type int, not 'many'\n"
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.name)
+@pytest.mark.parametrize("command", [find(name) for name in NAMES], ids=lambda c: c.name)
 def test_every_command_has_help_with_examples(command, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(SystemExit) as ended:
         main([command.name, "--help"])
