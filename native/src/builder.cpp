@@ -255,7 +255,10 @@ void Builder::add(int dst, int a, int b) {
 }
 
 void Builder::take_rows(int dst, int src) {
-  require(!parts().taken, "take_rows may come once");
+  const std::vector<Node>& nodes = parts().net->nodes;
+  require(!parts().taken || std::holds_alternative<TakeNode>(nodes.back()), "take_rows may come in one place");
+  for (const Node& node : nodes)
+    if (const auto* take = std::get_if<TakeNode>(&node)) require(take->dst != src && take->dst != dst, "take_rows: that buffer holds taken rows already");
   require(dst != src && parts().buffer(dst).width == parts().buffer(src).width, "take_rows: two buffers of one width are needed");
   parts().node(TakeNode{dst, src});
   parts().taken = true;

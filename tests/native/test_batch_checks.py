@@ -169,8 +169,18 @@ BUILDS: dict[str, tuple[Callable[[Builder], object], str]] = {
         "'fp8'",
     ),
     "a head before take_rows": (lambda b: b.head(b.buffer(8), matrix(b, 32, 8), 0.0), "after take_rows"),
+    "rows taken again from what was taken": (lambda b: take_again(b, between=False), "holds taken rows already"),
+    "rows taken in two places": (lambda b: take_again(b, between=True), "one place"),
     "no head": (lambda b: b.build(), "ends with a head"),
 }
+
+
+def take_again(b: Builder, *, between: bool) -> None:
+    x, taken = b.buffer(8), b.buffer(8)
+    b.take_rows(taken, x)
+    if between:
+        b.add(taken, taken, taken)
+    b.take_rows(b.buffer(8), taken)
 
 
 @pytest.mark.parametrize("what", BUILDS)

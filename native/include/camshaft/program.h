@@ -126,7 +126,7 @@ class Builder {
   void silu_mul(const GateSpec& g);
   void gelu_mul(const GateSpec& g);
   void add(int dst, int a, int b);
-  void take_rows(int dst, int src);
+  void take_rows(int dst, int src);  // of several buffers, one right after the other
   void head(int src, int weight, float softcap);
   std::unique_ptr<Program> build();  // the builder is spent
 

@@ -14,14 +14,15 @@ def gemma3(spec: ModelSpec) -> Graph:
     x = net.embed("embed")  # [T, D], times sqrt(D) by the spec's embed_scale
     for i in range(spec.n_layers):
         w = f"layers.{i}."
-        o = net.linear(_attention(net, spec, x, i), w + "o", spec.d_model)
+        a, x = net.narrow(i, _attention(net, spec, x, i), x)
+        o = net.linear(a, w + "o", spec.d_model)
         x = net.add(x, net.rms_norm(o, w + "post_attn_norm"))
         h = net.rms_norm(x, w + "ffn_norm")
         gate = net.linear(h, w + "gate", spec.d_ff)  # [T, d_ff]
         up = net.linear(h, w + "up", spec.d_ff)
         down = net.linear(net.gelu_mul(gate, up), w + "down", spec.d_model)
         x = net.add(x, net.rms_norm(down, w + "post_ffn_norm"))
-    x = net.rms_norm(net.take_rows(x), "final_norm")  # [R, D]
+    x = net.rms_norm(x, "final_norm")  # [R, D]
     net.softcap(net.head(x, "embed" if spec.tied_head else "head"), spec.logit_softcap)  # [R, vocab]
     return net.graph()
 

@@ -219,6 +219,10 @@ class Net:
     def take_rows(self, x: Value) -> Value:
         return self._push(TakeRows(x), self._widths[x])
 
+    def narrow(self, layer: int, *values: Value) -> tuple[Value, ...]:
+        """What goes on after a layer's attention: all rows, or after the last one only those whose logits somebody wants."""
+        return values if layer < self._spec.n_layers - 1 else tuple(self.take_rows(x) for x in values)
+
     def head(self, x: Value, weight: str) -> Value:
         return self._push(Head(x, weight), self._spec.vocab_size)
 

@@ -22,12 +22,13 @@ def llama(spec: ModelSpec) -> Graph:
         k = net.linear(h, w + "k", d_kv, bias=bias["k"])  # [T, d_kv]
         v = net.linear(h, w + "v", d_kv, bias=bias["v"])
         a = net.attention(net.rope(q, spec.rope), net.rope(k, spec.rope), v, i)  # [T, d_q]
+        a, x = net.narrow(i, a, x)
         x = net.add(x, net.linear(a, w + "o", spec.d_model))
 
         h = net.rms_norm(x, w + "ffn_norm")
         gate = net.linear(h, w + "gate", spec.d_ff)  # [T, d_ff]
         up = net.linear(h, w + "up", spec.d_ff)
         x = net.add(x, net.linear(net.silu_mul(gate, up), w + "down", spec.d_model))
-    x = net.rms_norm(net.take_rows(x), "final_norm")  # [R, D]
+    x = net.rms_norm(x, "final_norm")  # [R, D]
     net.softcap(net.head(x, "embed" if spec.tied_head else "head"), spec.logit_softcap)  # [R, vocab]
     return net.graph()

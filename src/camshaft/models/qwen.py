@@ -11,12 +11,13 @@ def qwen(spec: ModelSpec) -> Graph:
     x = net.embed("embed")  # [T, D]
     for i in range(spec.n_layers):
         w = f"layers.{i}."
-        x = net.add(x, net.linear(_attention(net, spec, x, i), w + "o", spec.d_model))
+        a, x = net.narrow(i, _attention(net, spec, x, i), x)
+        x = net.add(x, net.linear(a, w + "o", spec.d_model))
         h = net.rms_norm(x, w + "ffn_norm")
         gate = net.linear(h, w + "gate", spec.d_ff)  # [T, d_ff]
         up = net.linear(h, w + "up", spec.d_ff)
         x = net.add(x, net.linear(net.silu_mul(gate, up), w + "down", spec.d_model))
-    x = net.rms_norm(net.take_rows(x), "final_norm")  # [R, D]
+    x = net.rms_norm(x, "final_norm")  # [R, D]
     net.softcap(net.head(x, "embed" if spec.tied_head else "head"), spec.logit_softcap)  # [R, vocab]
     return net.graph()
 
