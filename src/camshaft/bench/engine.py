@@ -40,6 +40,18 @@ class Roofline(Struct, frozen=True):
     int8_gop_s: float
 
 
+class Speeds(Struct, frozen=True):
+    """What an engine did, and the sizes that turn it into shares."""
+
+    model: str
+    tensor_bytes: int  # as in the file
+    linear_weights: int
+    packed_bytes: int
+    prefill_tok_s: float
+    decode_tok_s: float
+    batch: tuple[Batch, ...]
+
+
 class EngineReport(Struct, frozen=True):
     model: str
     machine: Machine
@@ -58,31 +70,57 @@ def roofline(threads: int, isa: str) -> Roofline:
 def measure(
     path: str, config: EngineConfig, *, batches: Sequence[tuple[int, int, int]], rounds: int = 3, prefill_tokens: int = 512
 ) -> EngineReport:
+    """The speeds of one engine and the limits of the machine, in the same run."""
+    machine = fingerprint()
+    found = speeds(path, config, batches=batches, rounds=rounds, prefill_tokens=prefill_tokens)
+    limits = roofline(config.threads or _native.usable_cores(), machine.isa)
+    return EngineReport(
+        model=found.model,
+        machine=machine,
+        prefill=Prefill(
+            tokens=prefill_tokens,
+            tok_s=round(found.prefill_tok_s, 1),
+            share_of_peak=round(share_of_peak(found.linear_weights, found.prefill_tok_s, limits), 3),
+        ),
+        decode=Decode(
+            tok_s=round(found.decode_tok_s, 1),
+            share_of_bandwidth=round(share_of_bandwidth(found.tensor_bytes, found.decode_tok_s, limits), 3),
+        ),
+        batch=found.batch,
+        roofline=limits,
+    )
+
+
+def share_of_peak(linear_weights: int, prefill_tok_s: float, limits: Roofline) -> float:
+    """Of the int8 peak: two operations for each weight of the layers' matrices and token; attention and head are not counted."""
+    return 2e-9 * linear_weights * prefill_tok_s / limits.int8_gop_s
+
+
+def share_of_bandwidth(bytes_per_token: float, decode_tok_s: float, limits: Roofline) -> float:
+    """Of the DRAM read bandwidth."""
+    return 1e-9 * bytes_per_token * decode_tok_s / limits.dram_gb_s
+
+
+def speeds(
+    path: str, config: EngineConfig, *, batches: Sequence[tuple[int, int, int]], rounds: int = 3, prefill_tokens: int = 512
+) -> Speeds:
     """Medians over `rounds` of each figure. Prompts are random ids with a fixed seed; nothing is shared between them."""
     largest = max((n for n, _, _ in batches), default=1)
     settings = replace(config, prefix_caching=False, max_num_seqs=max(config.max_num_seqs, largest))
-    machine = fingerprint()
     with LLM(path, config=settings) as llm:
         ask = _asker(llm, random.Random(0))
         ask(1, 32, 4)  # first touch of pages and caches
         prefill_s = _median(rounds, lambda: ask(1, prefill_tokens, 1))
         decode_s = _median(rounds, lambda: ask(1, 16, 129) - ask(1, 16, 1))
         batch_s = [(case, _median(rounds, lambda case=case: ask(*case))) for case in batches]  # type: ignore[misc]
-        limits = roofline(settings.threads or _native.usable_cores(), machine.isa)
-        decode_tok_s = 128 / decode_s
-        return EngineReport(
+        return Speeds(
             model=llm.model.name,
-            machine=machine,
-            prefill=Prefill(
-                tokens=prefill_tokens,
-                tok_s=round(prefill_tokens / prefill_s, 1),
-                share_of_peak=round(2e-9 * llm.model.linear_weights * prefill_tokens / prefill_s / limits.int8_gop_s, 3),
-            ),
-            decode=Decode(
-                tok_s=round(decode_tok_s, 1), share_of_bandwidth=round(1e-9 * llm.model.tensor_bytes * decode_tok_s / limits.dram_gb_s, 3)
-            ),
+            tensor_bytes=llm.model.tensor_bytes,
+            linear_weights=llm.model.linear_weights,
+            packed_bytes=llm.model.packed_bytes,
+            prefill_tok_s=prefill_tokens / prefill_s,
+            decode_tok_s=128 / decode_s,
             batch=tuple(Batch(n=n, prompt=p, gen=g, gen_tok_s=round(n * g / seconds, 1)) for (n, p, g), seconds in batch_s),
-            roofline=limits,
         )
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from camshaft.bench.steps import whole_table
 from camshaft.errors import ConfigError, EngineFault
-from camshaft.types import Capacity, Row, Runner, SamplingParams, StepPlan, TablePatch
+from camshaft.types import Row, Runner, SamplingParams, StepPlan
 
 WINDOW = 512
 _SLOT = 0
@@ -48,7 +49,7 @@ def perplexity(runner: Runner, ids: Sequence[int], *, bos_id: int | None = None,
 def _scores(runner: Runner, ids: tuple[int, ...]) -> Iterator[float]:
     """ln p(ids[i + 1] | ids[: i + 1]) for each i, computed in as large chunks as a step takes."""
     capacity = runner.capacity()
-    patches = _whole_tables(capacity, len(ids))
+    patches = whole_table(capacity, len(ids))  # the runner is ours alone here
     runner.open(_SLOT, _SCORE, 0, ids, ())
     try:
         for start in range(0, len(ids), capacity.max_tokens):
@@ -60,13 +61,3 @@ def _scores(runner: Runner, ids: tuple[int, ...]) -> Iterator[float]:
                 yield score.logprob
     finally:
         runner.release(_SLOT)
-
-
-def _whole_tables(capacity: Capacity, n_tokens: int) -> tuple[TablePatch, ...]:
-    """Blocks 1, 2, ... dealt to every group for a whole sequence; the runner is ours alone here."""
-    per_group = -(-n_tokens // capacity.block_size)
-    if n_tokens > capacity.max_model_len or 1 + per_group * len(capacity.groups) > capacity.n_blocks:
-        raise ConfigError(f"a window of {n_tokens} tokens does not fit; raise --max-model-len or --kv-memory")
-    return tuple(
-        TablePatch(group, 0, tuple(range(1 + group * per_group, 1 + (group + 1) * per_group))) for group in range(len(capacity.groups))
-    )

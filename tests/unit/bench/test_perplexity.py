@@ -78,9 +78,9 @@ def test_groups_get_blocks_of_their_own_and_never_block_zero() -> None:
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs a text of 512 tokens or more, not 3"):
         perplexity(RuleRunner(), [1, 2, 3])
-    with pytest.raises(ConfigError, match="a window of 512 tokens does not fit"):
+    with pytest.raises(ConfigError, match="a sequence of 512 tokens does not fit"):
         perplexity(RuleRunner(n_blocks=10), [1] * 512)
-    with pytest.raises(ConfigError, match="a window of 601 tokens does not fit"):
+    with pytest.raises(ConfigError, match="a sequence of 601 tokens does not fit"):
         perplexity(RuleRunner(), [1] * 600, bos_id=0, window=600)
 
 
