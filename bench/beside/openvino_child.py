@@ -1,0 +1,56 @@
+"""Runs in OpenVINO GenAI's own environment: its continuous-batching pipeline timed on random ids. Settings and figures are JSON.
+
+    python -P openvino_child.py '{"model": PATH, "threads": 2, "precision": {...}, "scheduler": {...}, "cases": {NAME: [n, prompt, gen]}}'
+
+Prints {"seconds": {NAME: s}, "versions": {...}} as its last line. Every request generates exactly `gen` tokens, greedily.
+"""
+
+import json
+import random
+import sys
+import time
+
+import numpy as np
+import openvino as ov
+import openvino_genai as genai
+
+VOCAB = 40_000
+
+
+def pipeline(asked):
+    scheduler = genai.SchedulerConfig()
+    for name, value in asked["scheduler"].items():
+        setattr(scheduler, name, value)
+    properties = {"INFERENCE_NUM_THREADS": asked["threads"], **asked["precision"]}
+    return genai.ContinuousBatchingPipeline(asked["model"], scheduler, "CPU", properties)
+
+
+def exactly(n_tokens):
+    config = genai.GenerationConfig()
+    config.max_new_tokens = n_tokens
+    config.min_new_tokens = n_tokens
+    config.ignore_eos = True
+    config.do_sample = False
+    return config
+
+
+def seconds(pipe, dice, n, prompt, gen):
+    prompts = [ov.Tensor(np.array([[dice.randrange(100, VOCAB) for _ in range(prompt)]], dtype=np.int64)) for _ in range(n)]
+    began = time.perf_counter()
+    answers = pipe.generate(prompts, [exactly(gen)] * n)
+    took = time.perf_counter() - began
+    if any(len(answer.m_generation_ids[0]) != gen for answer in answers):
+        raise SystemExit(f"an answer is not of {gen} tokens")
+    return took
+
+
+def main():
+    asked = json.loads(sys.argv[1])
+    pipe = pipeline(asked)
+    dice = random.Random(0)
+    seconds(pipe, dice, 1, 32, 4)  # first touch of pages and caches
+    found = {name: seconds(pipe, dice, *case) for name, case in asked["cases"].items()}
+    print(json.dumps({"seconds": found, "versions": {"openvino": ov.__version__, "openvino-genai": genai.__version__}}))
+
+
+main()

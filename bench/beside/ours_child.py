@@ -1,0 +1,92 @@
+"""One measurement of ourselves in a process of its own, so that none inherits another's warm memory. Settings and figures are JSON.
+
+python -m beside.ours_child '{"what": "speeds", "model": PATH, "config": {...}, ...}'
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import perplexity as quality_bench
+
+from camshaft.bench import engine
+from camshaft.bench.steps import Steps
+from camshaft.config import EngineConfig
+from camshaft.formats.open import open_model
+from camshaft.runners.cpu import CpuRunner
+
+Figures = dict[str, float]
+
+
+def runner(asked: Mapping[str, Any]) -> CpuRunner:
+    return CpuRunner(open_model(asked["model"]), EngineConfig(**asked["config"]))
+
+
+def speeds(asked: Mapping[str, Any]) -> Figures:
+    """tok/s of prefill, decode and batches through the whole engine; sizes in bytes and weights."""
+    found = engine.speeds(asked["model"], EngineConfig(**asked["config"]), batches=[tuple(b) for b in asked["batches"]], rounds=1)
+    figures = {f"{b.n} x ({b.prompt} + {b.gen})": b.gen_tok_s for b in found.batch}
+    sizes = {"tensor_bytes": found.tensor_bytes, "linear_weights": found.linear_weights, "packed_bytes": found.packed_bytes}
+    return {"prefill 512": found.prefill_tok_s, "decode": found.decode_tok_s} | figures | sizes
+
+
+def verify(asked: Mapping[str, Any]) -> Figures:
+    """Seconds of a step of one sequence at a context of 128: 1 token, and 4 whose logits are all wanted, in turn. Medians of 40."""
+    steps = Steps(runner(asked), n_rows=1, n_positions=160)
+    steps.fill(128)
+    one, four = zip(*((steps.seconds(start=128), steps.seconds(start=128, n_new=4, n_sample=4)) for _ in range(44)), strict=True)
+    return {"1 token": statistics.median(one[4:]), "4 tokens": statistics.median(four[4:])}
+
+
+def long_decode(asked: Mapping[str, Any]) -> Figures:
+    """tok/s of one sequence behind a context, and the bytes that a token reads: tensors as in the file, and the cache."""
+    context, n = asked["context"], 48
+    cpu = runner(asked)
+    steps = Steps(cpu, n_rows=1, n_positions=context + n)
+    steps.fill(context)
+    took = [steps.seconds(start=context + i) for i in range(n)]
+    return {"decode": 1 / statistics.median(took[8:]), "bytes": cpu.loaded.tensor_bytes + context * token_kv_bytes(cpu)}
+
+
+def token_kv_bytes(cpu: CpuRunner) -> float:
+    """KV bytes of a token over all layers, from what the runner reserved."""
+    capacity = cpu.capacity()
+    return cpu.loaded.kv_bytes / capacity.n_blocks / capacity.block_size * len(capacity.groups)
+
+
+def scaling(asked: Mapping[str, Any]) -> Figures:
+    """tok/s of a prompt of 512 and of 32 sequences decoding at a context of 64: steps alone, for comparing numbers of threads."""
+    cpu = runner(asked)
+    alone = Steps(cpu, n_rows=1, n_positions=512)
+    prompt_s = [alone.seconds(start=0, n_new=512) for _ in range(3)]
+    alone.close()
+    many = Steps(cpu, n_rows=32, n_positions=96)
+    many.fill(64)
+    decode_s = [many.seconds(start=64 + i) for i in range(16)]
+    return {"prefill 512": 512 / statistics.median(prompt_s), "32 x decode": 32 / statistics.median(decode_s[2:])}
+
+
+def capacity(asked: Mapping[str, Any]) -> Figures:
+    """Tokens that one budget of KV memory holds."""
+    held = runner(asked).capacity()
+    return {"tokens": held.n_blocks * held.block_size / len(held.groups)}
+
+
+def quality(asked: Mapping[str, Any]) -> Figures:
+    """Perplexity as bench/perplexity.py measures it."""
+    case = quality_bench.Case(asked["model"], False, "int8", asked["kv_dtype"], 0.0, 0.0)
+    return {"perplexity": quality_bench.measure(case, Path(asked["text"]).read_text(encoding="utf-8"), quality_bench.N_TOKENS).perplexity}
+
+
+WHAT: Mapping[str, Callable[[Mapping[str, Any]], Figures]] = {
+    "speeds": speeds, "verify": verify, "long_decode": long_decode, "scaling": scaling, "capacity": capacity, "quality": quality,
+}  # fmt: skip
+
+if __name__ == "__main__":
+    wanted = json.loads(sys.argv[1])
+    sys.stdout.write("\n" + json.dumps(WHAT[wanted["what"]](wanted)) + "\n")
