@@ -4,9 +4,9 @@
 
 Peers get environments of their own under --work at the first use: llama.cpp's tools, built from the sdist of llama-cpp-python; OpenVINO
 GenAI with its continuous-batching pipeline; transformers. One that cannot be installed is reported with the reason. Each peer gets the
-file and the settings that suit it best (beside/llama_cpp.py, beside/openvino.py, beside/transformers.py); Camshaft gets the file as
-shipped. All get the same lengths and number of threads, random prompts that share nothing, a warm-up, and a process of their own for
-each measurement.
+file and the settings that suit it best for prefill, for decode and for batches, out of candidates that are timed on this machine at the
+first use (CANDIDATES in beside/llama_cpp.py and beside/openvino.py); Camshaft gets the file as shipped, and its defaults. All get the same
+lengths and number of threads, random prompts that share nothing, a warm-up, and a process of their own for each measurement.
 
 Generated tok/s of n x (prompt + gen) are n * gen tokens over the whole time from the first prompt to the last token, prefill included, for
 everybody. Decode at batch 1 is 128 tokens one by one behind next to no context, prefill not counted. Prefill is a prompt of 512. Our
@@ -28,55 +28,15 @@ from pathlib import Path
 
 import harness
 import msgspec
-from beside import llama_cpp, openvino, transformers
 from beside.lines import Judged, Line, lines
-from beside.shell import AbsentError
+from beside.setup import PEERS, Wanted, install
 from beside.sitting import engines, judged, kept, read, sit
-from beside.tasks import LLAMA, MACHINE, OPENVINO, OURS, PEERS, TRANSFORMERS, Setup, Task, tasks
+from beside.tasks import MACHINE, OURS, Task, tasks
 
 from camshaft import _native
-from camshaft.errors import CamshaftError
-from camshaft.formats import source
 
 WORK = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "camshaft" / "peers"
 OUT = harness.RESULTS / f"{time.strftime('%Y-%m-%d')}-peers.json"
-
-
-def install(args: argparse.Namespace, avx512: bool) -> Setup:
-    """Everything that tasks work with, made at the first use; what cannot be had is a reason instead."""
-    absent = {peer: "not asked for" for peer in PEERS if peer not in args.peers}
-    files = {"Q4_1": source.resolve("smollm2-135m")}
-    llama = llama_avx2 = vino = torch = None
-    if LLAMA in args.peers:
-        try:
-            llama = llama_cpp.install(args.work / LLAMA, args.threads)
-            llama_avx2 = llama_cpp.install(args.work / LLAMA, args.threads, llama_cpp.AVX2_ONLY) if avx512 else llama
-            files |= {kind: llama.quantised(files["Q4_1"], kind, args.work) for kind in ("Q4_0", "Q8_0", "BF16")}
-        except AbsentError as error:
-            absent[LLAMA] = str(error)
-    if OPENVINO in args.peers:
-        try:
-            vino = openvino.install(args.work / OPENVINO, args.threads)
-        except AbsentError as error:
-            absent[OPENVINO] = str(error)
-    if TRANSFORMERS in args.peers:
-        try:
-            torch = transformers.install(args.work / TRANSFORMERS, args.threads, args.transformers_python)
-        except AbsentError as error:
-            absent[TRANSFORMERS] = str(error)
-    try:
-        files["Gemma"] = source.resolve("gemma3-270m")
-    except CamshaftError as error:
-        absent["Gemma"] = str(error)
-    for kind in ("Q4_0", "Q8_0", "BF16"):
-        if kind not in files:
-            absent[kind] = f"llama.cpp's quantiser makes this file, and it is absent: {absent.get(LLAMA, 'not installed')}"
-    return Setup(args.threads, files, llama, llama_avx2, vino, torch, args.text, absent)
-
-
-def versions(setup: Setup) -> dict[str, str]:
-    installed = {LLAMA: setup.llama, OPENVINO: setup.openvino, TRANSFORMERS: setup.transformers}
-    return {name: peer.version() for name, peer in installed.items() if peer is not None}
 
 
 def chosen(args: argparse.Namespace, avx512: bool) -> tuple[list[Line], list[Task]]:
@@ -99,6 +59,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=_native.usable_cores(), help="for everybody (default: the cores of this machine)")
     parser.add_argument("--only", action="append", default=[], metavar="WORDS", help="lines with these words in their name; repeatable")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS, help="(default: all)")
+    parser.add_argument("--tune", action="store_true", help="find the peers' best settings anew")
     parser.add_argument("--text", type=Path, help="WikiText-2's validation text, for the perplexity of an int8 cache")
     parser.add_argument("--transformers-python", type=Path, help="of an environment that has torch and transformers already")
     parser.add_argument("--work", type=Path, default=WORK, help=f"where peers and their files are kept (default: {WORK})")
@@ -115,10 +76,10 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.write("\n".join(line.name for line in table) + "\n")
         return 0
     wanted, needed = chosen(args, avx512)
-    setup = install(args, avx512)
+    setup = install(Wanted(tuple(args.peers), args.threads, args.work, avx512, args.tune, args.text, args.transformers_python))
     partial = bool(args.only) or set(args.peers) != set(PEERS)
     earlier = read(json.loads(args.out.read_text())) if partial and args.out.exists() else []
-    sittings = kept([*earlier, sit(setup, needed, args.rounds, wanted, versions(setup))])
+    sittings = kept([*earlier, sit(setup, needed, args.rounds, wanted)])
     found = [each for each in judged(table, sittings) if any(each.line.name in sitting.lines for sitting in sittings)]
     figures = {
         "versions": sittings[-1].versions,

@@ -132,7 +132,7 @@ def _overhead_mb(resident: float, packed: float, kv: float) -> float:
 
 _OURS = "camshaft Q4_1"
 _LLAMA = ("llama.cpp Q4_0", "llama.cpp Q4_1")
-_RIVALS = ("llama.cpp Q4_0", "openvino Q4_0", "transformers")
+_RIVALS = ("llama.cpp Q4_0", "OpenVINO", "transformers")
 _SHARE, _X = "{:.2f}", "{:.2f} x"
 
 
@@ -143,7 +143,7 @@ def lines(avx512: bool) -> tuple[Line, ...]:
     return (
         _of("decode, batch 1: share of DRAM bandwidth", (0.80, 0.92), _SHARE, _share_of_bandwidth, decode, (_OURS, "tensor_bytes"), dram),
         _over("decode, batch 1, over llama.cpp's best", (1.3, 1.45), decode, *((task, DECODE) for task in _LLAMA)),
-        _over("prefill 512 over OpenVINO", (1.25, 1.5), prefill, ("openvino Q4_0", PREFILL)),
+        _over("prefill 512 over OpenVINO", (1.25, 1.5), prefill, ("OpenVINO", PREFILL)),
         _over("prefill 512 over llama.cpp's best", (2.4, 3.0), prefill, *((task, PREFILL) for task in _LLAMA)),
         _of("prefill 512: share of int8 peak", (0.48, 0.58), _SHARE, _share_of_peak, prefill, (_OURS, "linear_weights"), int8),
         *(

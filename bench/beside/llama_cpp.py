@@ -1,7 +1,7 @@
 """llama.cpp's own tools, built from the sdist of llama-cpp-python with all that its build finds on this CPU.
 
-Settings, each found best or level on a 2-core AVX2 machine (bench/LOG.md): Q4_0 weights, repacked at load; flash attention as it chooses;
-micro-batches of 512. llama-bench does not sample, llama-batched-bench does not detokenise, and neither serves.
+Its best file on a CPU is Q4_0, which it repacks at load; made by its own quantiser from the file as shipped. Which flash attention and
+micro-batch suit it best is found on the machine (beside/tuning.py). llama-bench does not sample, llama-batched-bench does not detokenise.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from beside import tuning
 from beside.shell import INSTALL_S, AbsentError, last_json, sh
 
 SDIST = "llama-cpp-python"
@@ -20,17 +22,25 @@ NATIVE = ("-DGGML_NATIVE=ON",)
 AVX2_ONLY = ("-DGGML_NATIVE=OFF", "-DGGML_SSE42=ON", "-DGGML_AVX=ON", "-DGGML_AVX2=ON", "-DGGML_FMA=ON", "-DGGML_F16C=ON", "-DGGML_BMI2=ON")
 
 
+CANDIDATES: Mapping[str, tuple[str, ...]] = {
+    "-fa on": ("-fa", "on"),
+    "-fa off": ("-fa", "off"),
+    "-fa on -ub 128": ("-fa", "on", "-ub", "128"),
+    "-fa off -ub 128": ("-fa", "off", "-ub", "128"),
+}
+
+
 class LlamaCpp(NamedTuple):
-    """A folder of built tools."""
+    """A folder of built tools. `chosen`: the candidate of each kind of case."""
 
     bin: Path
     threads: int
+    chosen: Mapping[str, str] = dict.fromkeys(tuning.KINDS, "-fa on")
 
     def version(self) -> str:
-        for line in sh(self.bin / "llama-bench", "--version").splitlines():
-            if "version" in line:
-                return line.strip()
-        return "unknown"
+        archives = sorted(archive.name for archive in self.bin.parents[1].glob("llama_cpp_python-*.tar.gz"))
+        version = archives[-1].removesuffix(".tar.gz").replace("_", "-") if archives else "unknown"
+        return f"{version} ({', '.join(f'{kind}: {name}' for kind, name in self.chosen.items())})"
 
     def quantised(self, source: Path, kind: str, folder: Path) -> Path:
         """`source` as another type of file, made once by llama.cpp's own quantiser."""
@@ -43,15 +53,31 @@ class LlamaCpp(NamedTuple):
 
     def speeds(self, model: Path, prefill: int, gen: int) -> dict[str, float]:
         """tok/s of a prompt of `prefill` tokens, and of `gen` tokens generated one by one from an empty context; each after a warm-up."""
-        asked = ("-t", str(self.threads), "-p", str(prefill), "-n", str(gen), "-r", "1", "-o", "json")
-        rows = json.loads(sh(self.bin / "llama-bench", "-m", model, *asked))
-        return {f"prefill {prefill}" if row["n_prompt"] else "decode": row["avg_ts"] for row in rows}
+        figures = {}
+        for kind, name, n_prompt, n_gen in (("prefill", f"prefill {prefill}", prefill, 0), ("decode", "decode", 0, gen)):
+            asked = ("-t", str(self.threads), "-p", str(n_prompt), "-n", str(n_gen), "-r", "1", "-o", "json")
+            (row,) = json.loads(sh(self.bin / "llama-bench", "-m", model, *asked, *CANDIDATES[self.chosen[kind]]))
+            figures[name] = float(row["avg_ts"])
+        return figures
 
     def batch(self, model: Path, n: int, prompt: int, gen: int) -> float:
         """Generated tok/s of n sequences over the whole time, prefill included."""
         asked = ("-t", str(self.threads), "-c", str(n * (prompt + gen)), "-npp", str(prompt), "-ntg", str(gen), "-npl", str(n))
-        row = last_json(sh(self.bin / "llama-batched-bench", "-m", model, *asked, "--output-format", "jsonl"))
+        settings = ("--output-format", "jsonl", *CANDIDATES[self.chosen["batch"]])
+        row = last_json(sh(self.bin / "llama-batched-bench", "-m", model, *asked, *settings))
         return float(n * gen / (row["t_pp"] + row["t_tg"]))
+
+
+def tuned(peer: LlamaCpp, model: Path) -> dict[str, str]:
+    """The best candidate for each kind of case."""
+    n, prompt, gen = tuning.KINDS["batch"]
+
+    def seconds(name: str) -> dict[str, float]:
+        this = peer._replace(chosen=dict.fromkeys(tuning.KINDS, name))
+        speeds = this.speeds(model, 512, 48)
+        return {"prefill": 1 / speeds["prefill 512"], "decode": 1 / speeds["decode"], "batch": 1 / this.batch(model, n, prompt, gen)}
+
+    return tuning.choose(list(CANDIDATES), seconds)
 
 
 def install(work: Path, threads: int, flags: tuple[str, ...] = NATIVE) -> LlamaCpp:

@@ -1,6 +1,6 @@
 """Runs in OpenVINO GenAI's own environment: its continuous-batching pipeline timed on random ids. Settings and figures are JSON.
 
-    python -P openvino_child.py '{"model": PATH, "threads": 2, "precision": {...}, "scheduler": {...}, "cases": {NAME: [n, prompt, gen]}}'
+    python -P openvino_child.py '{"model": PATH, "threads": 2, "properties": {...}, "scheduler": {...}, "cases": {NAME: [n, prompt, gen]}}'
 
 Prints {"seconds": {NAME: s}, "versions": {...}} as its last line. Every request generates exactly `gen` tokens, greedily.
 """
@@ -21,7 +21,7 @@ def pipeline(asked):
     scheduler = genai.SchedulerConfig()
     for name, value in asked["scheduler"].items():
         setattr(scheduler, name, value)
-    properties = {"INFERENCE_NUM_THREADS": asked["threads"], **asked["precision"]}
+    properties = {"INFERENCE_NUM_THREADS": asked["threads"], **asked["properties"]}
     return genai.ContinuousBatchingPipeline(asked["model"], scheduler, "CPU", properties)
 
 

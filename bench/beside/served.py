@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import harness
 
 from beside import client
 from beside.shell import AbsentError, last_json
+from camshaft.bench.sse_client import Target
 
 CLIENT = Path(client.__file__)
 PREFILL = re.compile(r'^camshaft_request_stage_seconds_sum\{.*stage="prefill".*\} (\S+)$', re.MULTILINE)
@@ -76,7 +76,7 @@ def first_token_s(server: harness.Server, prompt: int = 32) -> float:
         time.sleep(PAUSE_S)  # the books are closed after the last event
         first: Any = found["first_s"]
         beyond.append(first[0] - (_prefill_s(server) - before))
-    return statistics.median(beyond[3:])
+    return float(statistics.median(beyond[3:]))
 
 
 def _prefill_s(server: harness.Server) -> float:
@@ -95,12 +95,12 @@ def start(model: Path, threads: int) -> Figures:
         return {"first_s": _ready_s(here, threads, env), "second_s": _ready_s(here, threads, env)}
 
 
-def _ready_s(model: Path, threads: int, env: Mapping[str, str]) -> float:
+def _ready_s(model: Path, threads: int, env: dict[str, str]) -> float:
     port = harness.free_port()
     command = [sys.executable, "-m", "camshaft.cli.main", "serve", str(model), "--port", str(port), "--threads", str(threads)]
     began = time.perf_counter()
     child = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | harness.source_env() | env)
-    target = harness.Target("127.0.0.1", port)
+    target = Target("127.0.0.1", port)
     try:
         while time.perf_counter() - began < START_LIMIT_S:
             if child.poll() is not None:

@@ -14,11 +14,12 @@ import msgspec
 from msgspec import Struct
 
 from beside.lines import Judged, Line, Rounds, judge
+from beside.setup import Setup
 from beside.shell import AbsentError
-from beside.tasks import BATCHES, DECODE, PREFILL, Setup, Task
+from beside.tasks import BATCHES, DECODE, PREFILL, Task
 from camshaft.bench.machine import Machine, fingerprint
 
-SIDES = ("camshaft Q4_1", "llama.cpp Q4_0", "llama.cpp Q4_1", "openvino Q4_0", "transformers")
+SIDES = ("camshaft Q4_1", "llama.cpp Q4_0", "llama.cpp Q4_1", "OpenVINO", "transformers")
 
 
 class Sitting(Struct, frozen=True):
@@ -35,7 +36,7 @@ class Sitting(Struct, frozen=True):
     absent: dict[str, str]
 
 
-def sit(setup: Setup, tasks: Sequence[Task], n_rounds: int, lines: Sequence[Line], versions: Mapping[str, str]) -> Sitting:
+def sit(setup: Setup, tasks: Sequence[Task], n_rounds: int, lines: Sequence[Line]) -> Sitting:
     """Runs the tasks in interleaved rounds, every second round backwards, so that no task always follows the same other."""
     absent: dict[str, str] = {}
     rounds: list[dict[str, dict[str, float]]] = []
@@ -56,7 +57,7 @@ def sit(setup: Setup, tasks: Sequence[Task], n_rounds: int, lines: Sequence[Line
     return Sitting(
         at=time.strftime("%Y-%m-%d %H:%M"),
         machine=fingerprint(),
-        versions=dict(versions),
+        versions=setup.versions(),
         threads=setup.threads,
         load_before=round(harness.LOAD_BEFORE, 2),
         load_after=round(os.getloadavg()[0], 2),

@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 import harness
 
 from beside import served
-from beside.llama_cpp import LlamaCpp
-from beside.openvino import OpenVino
+from beside.setup import LLAMA, OPENVINO, TRANSFORMERS, Setup
 from beside.shell import AbsentError, last_json, sh
-from beside.transformers import Transformers
 from camshaft.config import EngineConfig, docs
 
 Figures = dict[str, float]
@@ -25,26 +23,7 @@ DECODE = "decode"
 LONG = 4096
 CASES = {PREFILL: (1, 512, 1), "16 + 1": (1, 16, 1), "16 + 129": (1, 16, 129), **BATCHES}  # for peers that tell whole seconds only
 
-MACHINE, OURS, LLAMA, OPENVINO, TRANSFORMERS = "machine", "camshaft", "llama.cpp", "openvino", "transformers"
-PEERS = (LLAMA, OPENVINO, TRANSFORMERS)
-
-
-class Setup(NamedTuple):
-    """What tasks work with. `files` are the model files by type; what is not here is an AbsentError's line in `absent`."""
-
-    threads: int
-    files: Mapping[str, Path]
-    llama: LlamaCpp | None
-    llama_avx2: LlamaCpp | None
-    openvino: OpenVino | None
-    transformers: Transformers | None
-    text: Path | None
-    absent: Mapping[str, str]
-
-    def file(self, kind: str) -> Path:
-        if kind not in self.files:
-            raise AbsentError(self.absent.get(kind, f"there is no {kind} file"))
-        return self.files[kind]
+MACHINE, OURS = "machine", "camshaft"
 
 
 class Task(NamedTuple):
@@ -68,7 +47,7 @@ def _ours(asked: Mapping[str, Any], isa: str = "") -> Figures:
 
 
 def _roofline(setup: Setup) -> Figures:
-    figures = {}
+    figures: Figures = {}
     for threads in sorted({1, setup.threads}):
         asked = ("bench", "roofline", "--json", "--threads", str(threads))
         found = json.loads(sh(sys.executable, "-m", "camshaft.cli.main", *asked, env=harness.source_env()))
@@ -110,13 +89,27 @@ def _llama(kind: str, batches: Mapping[str, tuple[int, int, int]] = {}, avx2: bo
     return run
 
 
-def _whole_seconds(peer: OpenVino | Transformers | None, setup: Setup, side: str, kind: str) -> Figures:
+def _whole_calls(seconds: Callable[[Setup], Mapping[str, float]]) -> Callable[[Setup], Figures]:
     """Figures of a peer that tells the seconds of whole calls. Decode is 128 tokens after the first, as everywhere here."""
-    if peer is None:
-        raise AbsentError(setup.absent[side])
-    seconds = peer.seconds(setup.file(kind), CASES)
-    figures = {PREFILL: 512 / seconds[PREFILL], DECODE: 128 / (seconds["16 + 129"] - seconds["16 + 1"])}
-    return figures | {name: n * gen / seconds[name] for name, (n, _, gen) in BATCHES.items()}
+
+    def run(setup: Setup) -> Figures:
+        took = seconds(setup)
+        figures = {PREFILL: 512 / took[PREFILL], DECODE: 128 / (took["16 + 129"] - took["16 + 1"])}
+        return figures | {name: n * gen / took[name] for name, (n, _, gen) in BATCHES.items()}
+
+    return run
+
+
+def _openvino(setup: Setup) -> Mapping[str, float]:
+    if setup.openvino is None:
+        raise AbsentError(setup.absent[OPENVINO])
+    return setup.openvino.seconds(CASES)
+
+
+def _transformers(setup: Setup) -> Mapping[str, float]:
+    if setup.transformers is None:
+        raise AbsentError(setup.absent[TRANSFORMERS])
+    return setup.transformers.seconds(setup.file("Q4_1"), CASES)
 
 
 # ------------------------------------------------------------------------------------------------------------------ table
@@ -133,9 +126,9 @@ def tasks(avx512: bool) -> tuple[Task, ...]:
         Task("camshaft Q4_1", OURS, _speeds("Q4_1", BATCHES)),
         Task("http", OURS, lambda setup: served.http(setup.file("Q4_1"), setup.threads, BATCHES["32 x (128 + 128)"])),
         Task("llama.cpp Q4_0", LLAMA, _llama("Q4_0", BATCHES)),
-        Task("openvino Q4_0", OPENVINO, lambda setup: _whole_seconds(setup.openvino, setup, OPENVINO, "Q4_0")),
+        Task("OpenVINO", OPENVINO, _whole_calls(_openvino)),
         Task("llama.cpp Q4_1", LLAMA, _llama("Q4_1")),
-        Task("transformers", TRANSFORMERS, lambda setup: _whole_seconds(setup.transformers, setup, TRANSFORMERS, "Q4_1"), 1),
+        Task("transformers", TRANSFORMERS, _whole_calls(_transformers), 1),
         Task("verify", OURS, _steps("verify")),
         Task("1 thread", OURS, _steps("scaling", threads=1)),
         Task("all threads", OURS, _steps("scaling")),

@@ -75,7 +75,7 @@ def test_a_share_uses_the_roofline_of_its_own_round(bench: ModuleType) -> None:
 
 
 def test_what_was_not_measured_says_why_and_is_neither_held_nor_missed(bench: ModuleType) -> None:
-    judged = part(bench, "lines").judge(line(bench, "over OpenVINO"), [], {"openvino Q4_0": "no wheel for this Python"})
+    judged = part(bench, "lines").judge(line(bench, "over OpenVINO"), [], {"OpenVINO": "no wheel for this Python"})
     assert (judged.held, judged.verdict) == (None, "not measured")
     assert "no wheel for this Python" in judged.row()[1]
 
@@ -92,9 +92,9 @@ def test_a_task_that_fails_is_told_and_not_tried_again(bench: ModuleType) -> Non
         tried.append("works")
         return {"decode": 1.0}
 
-    setup = tasks.Setup(1, {}, None, None, None, None, None, {})
+    setup = part(bench, "setup").Setup(1, {})
     table = [tasks.Task("fails", "machine", fail), tasks.Task("works", "machine", work), tasks.Task("once", "machine", work, 1)]
-    sitting = part(bench, "sitting").sit(setup, table, 3, [], {})
+    sitting = part(bench, "sitting").sit(setup, table, 3, [])
     assert tried == ["fails", "works", "works", "works", "works"]
     assert [sorted(seen) for seen in sitting.rounds] == [["once", "works"], ["works"], ["works"]]
     assert sitting.absent == {"fails": "no compiler here"}
@@ -103,14 +103,14 @@ def test_a_task_that_fails_is_told_and_not_tried_again(bench: ModuleType) -> Non
 def test_a_part_measured_again_takes_over_its_lines_alone(bench: ModuleType) -> None:
     sitting = part(bench, "sitting")
     verified, start = line(bench, "4 tokens verified"), line(bench, "second start")
-    setup = part(bench, "tasks").Setup(1, {}, None, None, None, None, None, {})
+    setup = part(bench, "setup").Setup(1, {})
 
     def sat(four: float, second_s: float, *lines: object) -> object:
         ran = [
             part(bench, "tasks").Task("verify", "machine", lambda setup: {"1 token": 1.0, "4 tokens": four}),
             part(bench, "tasks").Task("start", "machine", lambda setup: {"second_s": second_s}),
         ]
-        return sitting.sit(setup, ran, 1, lines, {})
+        return sitting.sit(setup, ran, 1, lines)
 
     whole, again = sat(1.2, 0.4, verified, start), sat(1.4, 0.9, verified)
     assert [each.figure for each in sitting.judged([verified, start], [whole, again])] == [1.4, 0.4]
