@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shutil
@@ -99,7 +98,7 @@ def _ready_s(model: Path, threads: int, env: dict[str, str]) -> float:
     port = harness.free_port()
     command = [sys.executable, "-m", "camshaft.cli.main", "serve", str(model), "--port", str(port), "--threads", str(threads)]
     began = time.perf_counter()
-    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | harness.source_env() | env)
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=harness.environment() | env)
     target = Target("127.0.0.1", port)
     try:
         while time.perf_counter() - began < START_LIMIT_S:

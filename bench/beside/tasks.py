@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 
 def _ours(asked: Mapping[str, Any], isa: str = "") -> Figures:
-    env = harness.source_env()
+    env = harness.environment()
     env["PYTHONPATH"] += f":{Path(__file__).parents[1]}"
     return dict(
         last_json(sh(sys.executable, "-m", "beside.ours_child", json.dumps(asked), env=env | ({"CAMSHAFT_ISA": isa} if isa else {})))
@@ -50,7 +50,7 @@ def _roofline(setup: Setup) -> Figures:
     figures: Figures = {}
     for threads in sorted({1, setup.threads}):
         asked = ("bench", "roofline", "--json", "--threads", str(threads))
-        found = json.loads(sh(sys.executable, "-m", "camshaft.cli.main", *asked, env=harness.source_env()))
+        found = json.loads(sh(sys.executable, "-m", "camshaft.cli.main", *asked, env=harness.environment()))
         mark = "" if threads == setup.threads else ", 1 thread"
         figures |= {f"dram_gb_s{mark}": found["dram_gb_s"], f"int8_gop_s{mark}": found["int8_gop_s"]}
     return figures
