@@ -37,6 +37,7 @@ class Case(NamedTuple):
 
 CASES = (
     Case("smollm2-135m", False, "int8", "bf16", 18.72, 0.01),
+    Case("smollm2-135m", False, "int8", "int8", 18.72, 0.01),
     Case("smollm2-135m", False, "f32", "f32", 18.72, 0.001),
     Case("gemma3-270m", True, "int8", "bf16", 33.28, 0.01),
 )

@@ -7,6 +7,7 @@
 #include "bind.h"
 #include "camshaft/cpu.h"
 #include "camshaft/formats.h"
+#include "kv_pool.h"
 #include "roofline.h"
 
 namespace nb = nanobind;
@@ -41,6 +42,12 @@ NB_MODULE(_native, m) {
   m.def("packing_id", &camshaft::packing_id);
   m.def("is_widened", [](uint32_t type) { return camshaft::is_widened(known(type)); }, "type"_a);
   m.def("file_row_bytes", [](uint32_t type, int cols) { return camshaft::file_row_bytes(known(type), cols); }, "type"_a, "cols"_a);
+  m.def(
+      "kv_layer_bytes",
+      [](const std::string& dtype, int block_size, int n_kv_heads, int head_dim) {
+        return camshaft::kv_layer_bytes(camshaft::kv_type(dtype), block_size, n_kv_heads, head_dim);
+      },
+      "dtype"_a, "block_size"_a, "n_kv_heads"_a, "head_dim"_a);
   m.def(
       "roofline",
       [](int threads, const std::string& isa, double seconds) {

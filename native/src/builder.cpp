@@ -171,9 +171,7 @@ int Builder::buffer(int width) {
 
 void Builder::kv_cache(const KvSpec& s) {
   require(parts().kv.shape().n_groups == 0, "the KV cache is declared already");
-  require(s.dtype == "bf16" || s.dtype == "f32", "KV type is '" + s.dtype + "': bf16 or f32");
-  const KvType type = s.dtype == "f32" ? KvType::f32 : KvType::bf16;
-  parts().kv = KvPool({s.block_size, s.n_blocks, type, s.n_layers_per_block, s.n_groups, s.n_kv_heads, s.head_dim});
+  parts().kv = KvPool({s.block_size, s.n_blocks, kv_type(s.dtype), s.n_layers_per_block, s.n_groups, s.n_kv_heads, s.head_dim});
   parts().net->group_windows.assign(size_t(s.n_groups), -1);
 }
 

@@ -5,14 +5,25 @@
 
 namespace camshaft {
 
+KvType kv_type(const std::string& name) {
+  for (const auto& [type, known] : {std::pair{KvType::bf16, "bf16"}, {KvType::int8, "int8"}, {KvType::f32, "f32"}})
+    if (name == known) return type;
+  throw std::invalid_argument("KV type is '" + name + "': bf16, int8 or f32");
+}
+
+size_t kv_layer_bytes(KvType type, int block_size, int n_kv_heads, int head_dim) {
+  return 2 * round_up(size_t(n_kv_heads) * size_t(block_size / kSubBlock) * kv_sub_block_bytes(type, head_dim), kAlign);
+}
+
 KvPool::KvPool(const KvShape& s) : shape_(s) {
   if (s.block_size < kSubBlock || s.block_size % kSubBlock)
     throw std::invalid_argument("block_size " + std::to_string(s.block_size) + " is not a multiple of " + std::to_string(kSubBlock));
   if (s.n_blocks < 2) throw std::invalid_argument("a KV pool needs at least 2 blocks, since block 0 is never handed out");
   if (s.n_layers_per_block < 1 || s.n_groups < 1 || s.n_kv_heads < 1 || s.head_dim < 1)
     throw std::invalid_argument("the KV cache's layers, groups, heads and head size must be at least 1");
-  const size_t element = s.type == KvType::f32 ? 4 : 2;
-  half_bytes_ = round_up(size_t(s.n_kv_heads) * size_t(s.block_size) * size_t(s.head_dim) * element, kAlign);
+  if (s.type == KvType::int8 && s.head_dim > kMaxInt8HeadDim)
+    throw std::invalid_argument("an int8 KV cache takes heads of at most " + std::to_string(kMaxInt8HeadDim) + ", not " + std::to_string(s.head_dim));
+  half_bytes_ = kv_layer_bytes(s.type, s.block_size, s.n_kv_heads, s.head_dim) / 2;
   pages_ = Pages(block_bytes() * size_t(s.n_blocks));
 }
 

@@ -1,5 +1,7 @@
 // The KV cache's memory: n_blocks blocks of equal bytes, each with n_layers_per_block layers of K and V.
 #pragma once
+#include <string>
+
 #include "camshaft/ops.h"
 #include "camshaft/pool.h"
 #include "memory.h"
@@ -11,6 +13,10 @@ struct KvShape {
   KvType type = KvType::bf16;
   int n_layers_per_block = 0, n_groups = 0, n_kv_heads = 0, head_dim = 0;
 };
+
+KvType kv_type(const std::string& name);  // throws std::invalid_argument, naming what there is
+// One layer of one block, K and V.
+size_t kv_layer_bytes(KvType type, int block_size, int n_kv_heads, int head_dim);
 
 class KvPool {
  public:

@@ -20,7 +20,11 @@ struct AttnCase {
   float softcap;
   int start, n_new;
 };
-constexpr KvType kF32 = KvType::f32, kBf16 = KvType::bf16;
+constexpr KvType kF32 = KvType::f32, kBf16 = KvType::bf16, kInt8 = KvType::int8;
+// One layer of one block, K or V.
+inline size_t block_bytes(const AttnCase& c) {
+  return static_cast<size_t>(c.n_kv_heads) * static_cast<size_t>(c.block_size / kSubBlock) * kv_sub_block_bytes(c.type, c.head_dim);
+}
 constexpr AttnCase kAttnCases[] = {
     // every head size, with a tail of lanes and without
     {1, 1, 4, 16, kF32, 0, 0, 0, 20},
@@ -59,6 +63,29 @@ constexpr AttnCase kAttnCases[] = {
     {4, 2, 64, 128, kBf16, 4096, 0, 300, 7},
     {4, 2, 32, 32, kF32, 0, 50, 0, 80},
     {4, 2, 80, 32, kBf16, 33, 30, 90, 80},
+    // int8: head sizes with every kind of tail, odd ones included, grouped heads, windows, a soft cap
+    {1, 1, 1, 16, kInt8, 0, 0, 0, 20},
+    {2, 1, 4, 16, kInt8, 0, 0, 3, 20},
+    {3, 1, 7, 16, kInt8, 0, 0, 61, 9},
+    {8, 4, 8, 32, kInt8, 0, 0, 61, 9},
+    {3, 1, 24, 16, kInt8, 0, 0, 10, 33},
+    {4, 2, 33, 32, kInt8, 0, 0, 5, 90},
+    {4, 2, 40, 32, kInt8, 0, 0, 5, 90},
+    {9, 3, 64, 32, kInt8, 0, 0, 0, 150},
+    {9, 3, 64, 16, kInt8, 0, 0, 37, 66},
+    {4, 4, 80, 64, kInt8, 0, 0, 63, 2},
+    {6, 2, 96, 16, kInt8, 0, 0, 64, 17},
+    {8, 2, 128, 128, kInt8, 0, 0, 127, 20},
+    {4, 1, 256, 32, kInt8, 0, 0, 15, 40},
+    {2, 1, 512, 32, kInt8, 0, 0, 90, 3},
+    {5, 1, 48, 16, kInt8, 0, 0, 300, 1},
+    {13, 1, 32, 32, kInt8, 0, 0, 257, 1},
+    {16, 1, 32, 64, kInt8, 0, 0, 257, 3},
+    {71, 1, 64, 128, kInt8, 0, 0, 130, 1},
+    {2, 1, 32, 16, kInt8, 1, 0, 0, 40},
+    {3, 1, 32, 16, kInt8, 5, 0, 0, 100},
+    {4, 1, 64, 16, kInt8, 100, 0, 250, 60},
+    {4, 2, 80, 32, kInt8, 33, 30, 90, 80},
 };
 
 }  // namespace camshaft::test

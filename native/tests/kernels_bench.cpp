@@ -86,6 +86,7 @@ struct Shape {
 };
 constexpr Shape kPrefill[] = {
     {"smollm2-135m 0 + 512", {9, 3, 64, 32, kBf16, 0, 0, 0, 512}},
+    {"smollm2-135m 0 + 512, int8", {9, 3, 64, 32, kInt8, 0, 0, 0, 512}},
     {"smollm2-135m 2048 + 256", {9, 3, 64, 32, kBf16, 0, 0, 2048, 256}},
     {"smollm2-135m 0 + 512, f32", {9, 3, 64, 32, kF32, 0, 0, 0, 512}},
     {"llama 32/8 x 128, 512 + 128", {32, 8, 128, 32, kBf16, 0, 0, 512, 128}},
@@ -99,6 +100,9 @@ constexpr Shape kDecode[] = {
     {"smollm2-135m at 4096", {9, 3, 64, 32, kBf16, 0, 0, 4095, 1}},
     {"smollm2-135m at 4096, block 16", {9, 3, 64, 16, kBf16, 0, 0, 4095, 1}},
     {"smollm2-135m at 4096, f32", {9, 3, 64, 32, kF32, 0, 0, 4095, 1}},
+    {"smollm2-135m at 4096, int8", {9, 3, 64, 32, kInt8, 0, 0, 4095, 1}},
+    {"llama 32/8 x 128 at 4096, int8", {32, 8, 128, 32, kInt8, 0, 0, 4095, 1}},
+    {"32/32 x 128 at 4096, int8", {32, 32, 128, 32, kInt8, 0, 0, 4095, 1}},
     {"llama 32/8 x 128 at 4096", {32, 8, 128, 32, kBf16, 0, 0, 4095, 1}},
     {"32/32 x 128 at 4096", {32, 32, 128, 32, kBf16, 0, 0, 4095, 1}},
     {"gemma3-270m at 4096", {4, 1, 256, 32, kBf16, 0, 0, 4095, 1}},
@@ -116,14 +120,13 @@ struct Caches {
 
   Caches(const Kernels& kernels, const AttnCase& shape, int n_layers) : c(shape), layers(n_layers) {
     const int n_blocks = ceil_div(c.start + c.n_new, c.block_size);
-    const size_t block_bytes = static_cast<size_t>(c.n_kv_heads) * c.head_dim * c.block_size * (c.type == kF32 ? 4 : 2);
-    layer_bytes = n_blocks * block_bytes;
+    layer_bytes = n_blocks * block_bytes(c);
     pool.resize(2 * layer_bytes * layers);
     Random random(1);
     auto* words = reinterpret_cast<uint16_t*>(pool.data());
     for (size_t i = 0; i < pool.size() / 2; i++) words[i] = static_cast<uint16_t>(0x3c00 + random.bits() % 0x300);
     for (int i = 0; i < n_blocks; i++) table.push_back(static_cast<int32_t>((static_cast<int64_t>(i) * 7919) % n_blocks));
-    args = {{nullptr, nullptr, block_bytes, c.block_size, c.n_kv_heads, c.head_dim, c.type}, c.n_heads, c.window, 0.125f, c.softcap};
+    args = {{nullptr, nullptr, block_bytes(c), c.block_size, c.n_kv_heads, c.head_dim, c.type}, c.n_heads, c.window, 0.125f, c.softcap};
     q = random.floats(static_cast<size_t>(c.n_heads) * c.head_dim * c.n_new);
     out.resize(q.size());
     scratch.resize(kernels.attn_scratch_floats(args));

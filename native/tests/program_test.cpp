@@ -42,10 +42,10 @@ struct Maker {
   }
 };
 
-std::unique_ptr<Program> make_program(const std::string& isa, int threads, const std::string& compute) {
+std::unique_ptr<Program> make_program(const std::string& isa, int threads, const std::string& compute, const std::string& kv) {
   Builder b({isa, threads, compute, kTokens, 8, kVocab});
   Maker m{b};
-  b.kv_cache({kBlock, 80, compute == "int8" ? "bf16" : "f32", 1, 2, kKvHeads, kHeadDim});
+  b.kv_cache({kBlock, 80, kv, 1, 2, kKvHeads, kHeadDim});
   std::vector<double> inv_freq(kHeadDim / 2);
   for (size_t i = 0; i < inv_freq.size(); ++i) inv_freq[i] = std::pow(1000.0, -double(i) / double(inv_freq.size()));
   const int table = b.rope_table(inv_freq, 128);
@@ -129,12 +129,12 @@ std::vector<float> logits(Program& p, int length, int chunk, int mates) {
 bool same(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0; }
 
 void logits_are_the_same_bits_on_every_instruction_set_and_schedule() {
-  for (const char* compute : {"int8", "f32"}) {
-    const auto expected = logits(*make_program("ref", 1, compute), 60, 60, 0);
+  for (const auto& [compute, kv] : {std::pair{"int8", "bf16"}, {"int8", "int8"}, {"f32", "f32"}}) {
+    const auto expected = logits(*make_program("ref", 1, compute, kv), 60, 60, 0);
     for (float v : expected) CHECK(std::isfinite(v) && std::abs(v) <= 20.0f);
     for (const Kernels* k : test::all_kernels())
       for (int threads : {1, 2, 4}) {
-        const auto program = make_program(k->name, threads, compute);
+        const auto program = make_program(k->name, threads, compute, kv);
         for (int chunk : {60, 1, 7, 33})
           for (int mates : {0, 5}) CHECK(same(logits(*program, 60, chunk, mates), expected));
       }
@@ -142,7 +142,7 @@ void logits_are_the_same_bits_on_every_instruction_set_and_schedule() {
 }
 
 void bad_batches_throw_and_the_program_lives_on() {
-  const auto program = make_program("", 2, "int8");
+  const auto program = make_program("", 2, "int8", "int8");
   const auto expected = logits(*program, 20, 20, 0);
   const RowSpec unknown{3, 0, 1, 0, 0};
   const int32_t id = 1, huge = kVocab;
@@ -159,7 +159,7 @@ void bad_batches_throw_and_the_program_lives_on() {
 }
 
 void blocks_are_copied_whole_and_the_pool_can_be_touched() {
-  const auto program = make_program("", 2, "f32");
+  const auto program = make_program("", 2, "f32", "int8");
   program->touch();
   const auto expected = logits(*program, 40, 40, 0);
   // Slot 0's blocks in group 0 are 1..6: block 3 (positions 32..47) moves to 70, and the table follows.

@@ -29,6 +29,9 @@ def checksum(data: Buffer) -> int:
 
 def is_widened(type: int) -> bool: ...
 def file_row_bytes(type: int, cols: int) -> int: ...
+def kv_layer_bytes(dtype: str, block_size: int, n_kv_heads: int, head_dim: int) -> int:
+    """Bytes of one layer of one block of the KV cache, K and V."""
+
 def roofline(threads: int, isa: str, seconds: float) -> tuple[float, float]:
     """(DRAM read GB/s: best of 10 sweeps by all threads over 1 GiB, int8 GOP/s: a dot loop in registers)."""
 

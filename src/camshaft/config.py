@@ -40,7 +40,9 @@ class EngineConfig:
     kv_memory: str = opt(
         "auto", "memory for the KV cache, such as 512M; auto takes what max-num-seqs contexts need, at most a quarter of free memory"
     )
-    kv_dtype: str = opt("bf16", "type of the KV cache", choices=("bf16", "f32"))
+    kv_dtype: str = opt(
+        "bf16", "type of the KV cache; int8 holds nearly twice the tokens and reads half the bytes", choices=("bf16", "int8", "f32")
+    )
     block_size: int = opt(32, "tokens in a KV block (16, 32, 64 or 128)", lo=16, hi=128)
     threads: int = opt(0, "compute threads; 0 takes the cores that this process may use", lo=0, hi=1024)
     compute: str = opt(

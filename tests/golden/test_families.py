@@ -22,7 +22,7 @@ from golden_models import NAMES, as_gguf, golden_model, goldens
 from model_weights import float_weights
 
 FLOAT = 1e-4  # largest difference of any logit in float32
-BF16_KV = 0.03  # the same with K and V rounded to bf16
+ROUNDED_KV = {"bf16": 0.03, "int8": 0.12}  # the same with K and V rounded
 # Root mean square over all logits, of what packing the weights and int8 activations do together.
 PACKED = {"q8": 0.05, "q4": 0.4}
 EXACT = EngineConfig(compute="f32", kv_dtype="f32", block_size=16, kv_memory="4M", threads=1)
@@ -60,8 +60,9 @@ def test_the_same_model_as_gguf_gives_the_same_logits(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_bf16_cache_costs_little(name: str) -> None:
-    assert worst(golden_model(name), replace(EXACT, kv_dtype="bf16"), name) < BF16_KV
+@pytest.mark.parametrize("kv_dtype", ROUNDED_KV)
+def test_a_rounded_cache_costs_little(name: str, kv_dtype: str) -> None:
+    assert worst(golden_model(name), replace(EXACT, kv_dtype=kv_dtype), name) < ROUNDED_KV[kv_dtype]
 
 
 @pytest.mark.parametrize("name", NAMES)

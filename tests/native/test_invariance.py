@@ -18,6 +18,7 @@ from native_tiny import RowIn, Setup, Shape, TinyLlama, open_slot, run, table_pa
 N = 80
 SETUPS = {
     "packed": Setup(compute="int8", kv_dtype="bf16", quantise="q4", max_tokens=128, max_slots=16, n_blocks=200),
+    "int8 cache": Setup(compute="int8", kv_dtype="int8", quantise="q4", max_tokens=128, max_slots=16, n_blocks=200),
     "float32": Setup(max_tokens=128, max_slots=16, n_blocks=200),
 }
 MODEL = TinyLlama()
@@ -168,9 +169,10 @@ class NanLlama(TinyLlama):
         return table
 
 
+@pytest.mark.parametrize("kv_dtype", ["f32", "int8"])
 @pytest.mark.parametrize("isa", available_isas())
-def test_values_that_are_not_numbers_do_not_outlive_their_request_in_its_blocks(isa: str) -> None:
-    setup = replace(SETUPS["float32"], isa=isa)
+def test_values_that_are_not_numbers_do_not_outlive_their_request_in_its_blocks(isa: str, kv_dtype: str) -> None:
+    setup = replace(SETUPS["float32"], isa=isa, kv_dtype=kv_dtype)
     logits = []
     for poisoned in (False, True):
         program = NanLlama().build(setup)

@@ -34,7 +34,8 @@ def test_float32_logits_equal_numpy(isa: str, softcap: float) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(
-    ("compute", "kv_dtype", "quantise", "bound"), [("f32", "bf16", "", 0.02), ("int8", "f32", "q8", 0.04), ("int8", "bf16", "q4", 0.4)]
+    ("compute", "kv_dtype", "quantise", "bound"),
+    [("f32", "bf16", "", 0.02), ("f32", "int8", "", 0.02), ("int8", "f32", "q8", 0.04), ("int8", "bf16", "q4", 0.4)],
 )
 def test_packed_logits_are_near_numpy(isa: str, compute: str, kv_dtype: str, quantise: str, bound: float) -> None:
     model = TinyLlama()
@@ -44,7 +45,9 @@ def test_packed_logits_are_near_numpy(isa: str, compute: str, kv_dtype: str, qua
     assert error < bound
 
 
-@pytest.mark.parametrize("setup", [Setup(), Setup(compute="int8", kv_dtype="bf16", quantise="q4")], ids=["f32", "packed"])
+@pytest.mark.parametrize(
+    "setup", [Setup(), Setup(compute="int8", kv_dtype="bf16", quantise="q4"), Setup(kv_dtype="int8")], ids=["f32", "packed", "int8-kv"]
+)
 def test_every_instruction_set_gives_the_same_bits(setup: Setup) -> None:
     first, *others = (all_logits(TinyLlama(), replace(setup, isa=isa)) for isa in ISAS)
     for other in others:

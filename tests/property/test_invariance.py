@@ -31,6 +31,7 @@ MODELS = {
     "llama-q4": (Tiny(weights="Q4_1", tied=False), "int8", "bf16"),
     "llama-f32": (Tiny(weights="F32"), "f32", "f32"),
     "gemma-q8": (Tiny(family="gemma3", n_layers=6, weights="Q8_0", window=24), "int8", "bf16"),
+    "gemma-int8-cache": (Tiny(family="gemma3", n_layers=6, weights="Q4_1", window=24), "int8", "int8"),
     "qwen-bf16": (Tiny(family="qwen2", weights="BF16", head_dim=24, n_heads=6), "int8", "bf16"),
 }
 BLOCK = 16

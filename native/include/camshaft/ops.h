@@ -42,21 +42,40 @@ struct LinearArgs {
 
 // ------------------------------------------------------------------------------------------------------------- attention
 
-enum class KvType : uint8_t { f32, bf16 };
+enum class KvType : uint8_t { f32, bf16, int8 };
 
-// One layer's part of the paged KV pool. A block holds block_size tokens of all kv heads of this layer:
-//   K: [kv_head][block_size / 16][head_dim][16 tokens]   (transposed by sub-block, so that a lane is a token)
-//   V: [kv_head][block_size][head_dim]
-// K of block b lies at k + b * block_bytes, V at v + b * block_bytes. Elements are KvType. Unwritten elements are finite (zeroed pool).
+// One layer's part of the paged KV pool. A block holds block_size tokens of all kv heads of this layer, K at k + b * block_bytes and V at
+// v + b * block_bytes for block b, each as [kv_head][block_size / 16] sub-blocks of 16 tokens:
+//   f32, bf16   K [head_dim][16 tokens]                     so that a lane is a token
+//               V [16 tokens][head_dim]
+//   int8        K [head_dim / 2][16 tokens][2 dimensions]   so that a lane is a token and holds a pair of products to add
+//               V [8][head_dim][2 tokens]                   likewise, a lane being a dimension
+//               with head_dim rounded up to even (what is added is zero in K), and behind either 16 scales in bf16, one a token
+// Unwritten elements are finite (zeroed pool).
+inline size_t kv_sub_block_bytes(KvType type, int head_dim) {
+  const size_t dim = static_cast<size_t>(head_dim);
+  if (type == KvType::int8) return kSubBlock * (round_up(dim, 2) + sizeof(uint16_t));
+  return kSubBlock * dim * (type == KvType::f32 ? sizeof(float) : sizeof(uint16_t));
+}
+constexpr int kMaxInt8HeadDim = 512;  // 512 products of 16 and 8 bits fit 32
+
 struct KvLayer {
   uint8_t* k;
   uint8_t* v;
   size_t block_bytes;
   int block_size, n_kv_heads, head_dim;
   KvType type;
+  size_t sub_block_bytes() const { return kv_sub_block_bytes(type, head_dim); }
+  size_t head_bytes() const { return static_cast<size_t>(block_size / kSubBlock) * sub_block_bytes(); }  // of K, or of V, of one head
 };
 
-// Writes one token's K and V (float32 [n_kv_heads * head_dim] each) at `pos` through the row's block table. bf16 rounds to nearest even.
+// A few integers and one step for a vector x, where int8 KV is concerned. With most = max|x| by the bits (so that infinity and NaN win) and
+// n = 32767:  step = (most - most) + most / n, which is NaN where most is not finite;  inverse = n / most, but 0 where most is not finite or
+// below 2^-100;  q = round-to-nearest-even(min(x * inverse, n)), min giving n for NaN. K and V have n = 127 and a step rounded up to bf16
+// (NaN: 0x7fc0), of which inverse is the reciprocal. Divisions are IEEE's, and |q| <= n follows.
+
+// Writes one token's K and V (float32 [n_kv_heads * head_dim] each) at `pos` through the row's block table. bf16 rounds to nearest even;
+// int8 has q and step (scale) for each head's vector.
 struct KvWriteArgs {
   KvLayer kv;
   const int32_t* table;  // block ids of this row and group
@@ -65,8 +84,10 @@ struct KvWriteArgs {
 // One query token against the cache: positions max(0, pos - window + 1) .. pos. For each head h (kv head h / (n_heads / n_kv_heads)),
 // spans of kSpan tokens at absolute multiples, ascending, those that hold a visible position. Per span, over its visible positions:
 //   s_j = (fma over d ascending from 0 of q_d * k_jd) * scale; if softcap > 0: s = softcap * tanh_f32(s / softcap)
+//     int8: s_j = (float(sum over d of q16_d * k_jd) * kscale_j) * (step * scale), where q16 and step are the query's with n = 32767
 //   m = max s_j;  p_j = exp_f32(s_j - m), 0 where not visible;
 //   l = hsum over 16 lanes, lane i having summed p_j for j = i mod 16, j ascending;   o_d = fma over j ascending of p_j * v_jd, from 0
+//     int8: o_d = float(sum over j of w16_j * v_jd) * step, where w16 and step are those of w_j = p_j * vscale_j with n = 32767
 // Merge into the running (M, L, O), starting from the first span itself: M' = max(M, m); a = exp_f32(M - M'), b = exp_f32(m - M');
 //   L = fma(L, a, l * b); O_d = fma(O_d, a, o_d * b). At the end out_d = fma(O_d, 1 / L, 0) with one IEEE division: the 0 makes every zero
 //   a +0, so that terms p_j = 0 of positions that only a neighbouring query sees may be summed along.

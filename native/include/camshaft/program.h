@@ -85,7 +85,7 @@ struct MatrixSpec {
 
 struct KvSpec {
   int block_size, n_blocks;
-  std::string dtype;  // bf16 or f32
+  std::string dtype;  // bf16, int8 or f32
   int n_layers_per_block, n_groups, n_kv_heads, head_dim;
 };
 

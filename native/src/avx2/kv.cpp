@@ -1,3 +1,3 @@
-#include "../simd/vec256.h"
+#include "../simd/pairs256.h"
 // The width comes first.
 #include "../simd/kv.inl"

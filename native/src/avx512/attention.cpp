@@ -1,3 +1,3 @@
-#include "../simd/vec512.h"
+#include "../simd/pairs512.h"
 // The width comes first.
 #include "../simd/attention.inl"

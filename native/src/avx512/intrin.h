@@ -62,6 +62,13 @@ inline __m512 cvtepi32_ps(__m512i v) {
   for (int i = 0; i < 16; i++) to[i] = static_cast<float>(from[i]);
   return _mm512_loadu_ps(to);
 }
+inline __m512i cvtps_epi32(__m512 v) {
+  float from[16];
+  int32_t to[16];
+  _mm512_storeu_ps(from, v);
+  for (int i = 0; i < 16; i += 8) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_cvtps_epi32(_mm256_loadu_ps(from + i)));
+  return _mm512_loadu_si512(to);
+}
 inline __m512 cvtph_ps(__m256i v) {
   float to[16];
   _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm256_castsi256_si128(v)));
@@ -90,6 +97,7 @@ inline __m256 extractf32x8_ps(__m512 v, int half) {
 #define _mm512_cvtepu16_epi32 camshaft::emulated::cvtepu16_epi32
 #define _mm512_srai_epi32 camshaft::emulated::srai_epi32
 #define _mm512_cvtepi32_ps camshaft::emulated::cvtepi32_ps
+#define _mm512_cvtps_epi32 camshaft::emulated::cvtps_epi32
 #define _mm512_cvtph_ps camshaft::emulated::cvtph_ps
 #define _mm512_cvtepi32_epi16 camshaft::emulated::cvtepi32_epi16
 #define _mm512_cvtps_pd camshaft::emulated::cvtps_pd

@@ -1,104 +1,150 @@
-// Scalar twin of attention: one query, one head, one span after the other, as the contract says it.
+// Scalar twin of attention: one token, one span, one head after the other, as the contract says it.
 #include <cmath>
 
 #include "../kernels_decl.h"
 #include "../mathf.h"
+#include "fixed.h"
 
 namespace camshaft::ref {
 namespace {
 
-// Where one kv head's K and V lie, and how an element is read.
-struct Cache {
-  const KvLayer& kv;
-  const int32_t* table;
-  int kv_head;
-
-  float k(int pos, int d) const {
-    const int token = pos % kv.block_size;
-    const size_t sub_block = static_cast<size_t>(token / kSubBlock * kSubBlock) * dim();
-    return element(kv.k, pos, sub_block + static_cast<size_t>(d * kSubBlock + token % kSubBlock));
-  }
-  float v(int pos, int d) const { return element(kv.v, pos, static_cast<size_t>(pos % kv.block_size) * dim() + static_cast<size_t>(d)); }
-
- private:
-  size_t dim() const { return static_cast<size_t>(kv.head_dim); }
-  // Element `index` of this head's part of the block that holds `pos`.
-  float element(const uint8_t* base, int pos, size_t index) const {
-    const uint8_t* block = base + static_cast<size_t>(table[pos / kv.block_size]) * kv.block_bytes;
-    index += static_cast<size_t>(kv_head) * static_cast<size_t>(kv.block_size) * dim();
-    if (kv.type == KvType::f32) return reinterpret_cast<const float*>(block)[index];
-    return bf16_to_f32(reinterpret_cast<const uint16_t*>(block)[index]);
-  }
+// One span of a kv head as plain numbers: K and V [kSpan][head_dim], and what they are to be multiplied by (1 but for int8).
+struct Span {
+  int begin, end;  // the visible positions: at least one
+  float *k, *v;    // integers, where the cache has int8
+  float k_scale[kSpan], v_scale[kSpan];
 };
 
-// One span's part of the softmax: m, l and o[head_dim] of the contract.
-struct Span {
+float stored(const KvLayer& kv, const uint8_t* sub_block, int index) {
+  if (kv.type == KvType::f32) return reinterpret_cast<const float*>(sub_block)[index];
+  if (kv.type == KvType::bf16) return bf16_to_f32(reinterpret_cast<const uint16_t*>(sub_block)[index]);
+  return reinterpret_cast<const int8_t*>(sub_block)[index];
+}
+
+void read_span(const KvLayer& kv, const int32_t* table, int kv_head, Span& span) {
+  const int dim = kv.head_dim, even = dim + dim % 2;
+  const bool bytes = kv.type == KvType::int8;
+  for (int pos = span.begin; pos < span.end; pos++) {
+    const int j = pos % kSpan, lane = pos % kSubBlock;
+    const size_t at = static_cast<size_t>(table[pos / kv.block_size]) * kv.block_bytes + static_cast<size_t>(kv_head) * kv.head_bytes() +
+                      static_cast<size_t>(pos % kv.block_size / kSubBlock) * kv.sub_block_bytes();
+    const uint8_t *k = kv.k + at, *v = kv.v + at;
+    for (int d = 0; d < dim; d++) {
+      span.k[j * dim + d] = stored(kv, k, bytes ? (d / 2 * kSubBlock + lane) * 2 + d % 2 : d * kSubBlock + lane);
+      span.v[j * dim + d] = stored(kv, v, bytes ? (lane / 2 * even + d) * 2 + lane % 2 : lane * dim + d);
+    }
+    span.k_scale[j] = bytes ? bf16_to_f32(reinterpret_cast<const uint16_t*>(k + kSubBlock * even)[lane]) : 1.0f;
+    span.v_scale[j] = bytes ? bf16_to_f32(reinterpret_cast<const uint16_t*>(v + kSubBlock * even)[lane]) : 1.0f;
+  }
+}
+
+// One head's query, and as integers for int8.
+struct Query {
+  const float* q;
+  float step, inverse;
+};
+
+float dot(const KvLayer& kv, const Query& query, const Span& span, int j) {
+  const float* k = span.k + j * kv.head_dim;
+  if (kv.type == KvType::int8) {
+    int32_t sum = 0;
+    for (int d = 0; d < kv.head_dim; d++) sum += to_level(query.q[d], query.inverse, kWordLevels) * static_cast<int32_t>(k[d]);
+    return static_cast<float>(sum) * span.k_scale[j];
+  }
+  float sum = 0.0f;
+  for (int d = 0; d < kv.head_dim; d++) sum = std::fma(query.q[d], k[d], sum);
+  return sum;
+}
+
+// o_d of the contract from p [kSpan], zero where not visible.
+void mix(const KvLayer& kv, const Span& span, const float* p, float* o) {
+  const int dim = kv.head_dim, first = span.begin % kSpan, last = first + span.end - span.begin;
+  if (kv.type != KvType::int8) {
+    for (int d = 0; d < dim; d++) {
+      o[d] = 0.0f;
+      for (int j = first; j < last; j++) o[d] = std::fma(p[j], span.v[j * dim + d], o[d]);
+    }
+    return;
+  }
+  float w[kSpan];
+  for (int j = first; j < last; j++) w[j] = p[j] * span.v_scale[j];
+  const float most = largest(w + first, last - first), inverse = fixed_inverse(most, kWordLevels);
+  for (int d = 0; d < dim; d++) {
+    int32_t sum = 0;
+    for (int j = first; j < last; j++) sum += to_level(w[j], inverse, kWordLevels) * static_cast<int32_t>(span.v[j * dim + d]);
+    o[d] = static_cast<float>(sum) * fixed_step(most, kWordLevels);
+  }
+}
+
+// Of a span, or of all spans so far: m, l and o[head_dim] of the contract.
+struct Part {
   float m, l;
   float* o;
 };
 
-// Positions [begin, end) of one span, which are all visible and at least one.
-void span_part(const AttnArgs& a, const Cache& cache, const float* q, int begin, int end, Span& out) {
+void span_part(const AttnArgs& a, const Query& query, const Span& span, Part& out) {
   float p[kSpan];
-  const int base = begin / kSpan * kSpan;
-  for (int j = begin; j < end; j++) {
-    float s = 0.0f;
-    for (int d = 0; d < a.kv.head_dim; d++) s = std::fma(q[d], cache.k(j, d), s);
-    s *= a.scale;
+  const int first = span.begin % kSpan, last = first + span.end - span.begin;
+  const float scale = a.kv.type == KvType::int8 ? query.step * a.scale : a.scale;
+  for (int j = first; j < last; j++) {
+    float s = dot(a.kv, query, span, j) * scale;
     if (a.softcap > 0) s = a.softcap * tanh_f32(s / a.softcap);
-    p[j - base] = s;
-    if (j == begin || s > out.m) out.m = s;
+    p[j] = s;
+    if (j == first || s > out.m) out.m = s;
   }
   float lane[kLanes] = {};
-  for (int j = begin; j < end; j++) {
-    p[j - base] = exp_f32(p[j - base] - out.m);
-    lane[j % kLanes] += p[j - base];
+  for (int j = first; j < last; j++) {
+    p[j] = exp_f32(p[j] - out.m);
+    lane[j % kLanes] += p[j];
   }
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int i = 0; i < half; i++) lane[i] += lane[i + half];
   out.l = lane[0];
-  for (int d = 0; d < a.kv.head_dim; d++) {
-    out.o[d] = 0.0f;
-    for (int j = begin; j < end; j++) out.o[d] = std::fma(p[j - base], cache.v(j, d), out.o[d]);
-  }
+  mix(a.kv, span, p, out.o);
 }
 
-// One query [head_dim] at `pos` -> out [head_dim]. scratch: 2 * head_dim floats.
-void attend(const AttnArgs& a, const Cache& cache, int pos, const float* q, float* out, float* scratch) {
-  const int dim = a.kv.head_dim;
-  const int first = a.window > 0 && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0;
-  float max = 0.0f, sum = 0.0f;
-  float* acc = scratch;
-  Span part{0.0f, 0.0f, scratch + dim};
-  for (int base = first / kSpan * kSpan; base <= pos; base += kSpan) {
-    span_part(a, cache, q, base > first ? base : first, base + kSpan < pos + 1 ? base + kSpan : pos + 1, part);
-    if (base <= first) {
-      max = part.m, sum = part.l;
-      for (int d = 0; d < dim; d++) acc[d] = part.o[d];
-      continue;
-    }
-    const float m = part.m > max ? part.m : max;
-    const float keep = exp_f32(max - m), take = exp_f32(part.m - m);
-    max = m;
-    sum = std::fma(sum, keep, part.l * take);
-    for (int d = 0; d < dim; d++) acc[d] = std::fma(acc[d], keep, part.o[d] * take);
-  }
-  const float inv = 1.0f / sum;
-  for (int d = 0; d < dim; d++) out[d] = std::fma(acc[d], inv, 0.0f);
+void merge(const Part& part, int dim, Part& all) {
+  const float m = part.m > all.m ? part.m : all.m;
+  const float keep = exp_f32(all.m - m), take = exp_f32(part.m - m);
+  all.m = m;
+  all.l = std::fma(all.l, keep, part.l * take);
+  for (int d = 0; d < dim; d++) all.o[d] = std::fma(all.o[d], keep, part.o[d] * take);
 }
 
 }  // namespace
 
-size_t attn_scratch_floats(const AttnArgs& a) { return 2 * static_cast<size_t>(a.kv.head_dim); }
+size_t attn_scratch_floats(const AttnArgs& a) {
+  return (2 * kSpan + 2 * static_cast<size_t>(a.n_heads / a.kv.n_kv_heads)) * static_cast<size_t>(a.kv.head_dim + 2);
+}
 
 void attention(const AttnArgs& a, const AttnRow& row, int kv_head, int t_begin, int t_end, Rows q, Rows out, float* scratch) {
-  const int per_kv = a.n_heads / a.kv.n_kv_heads, dim = a.kv.head_dim;
-  const Cache cache{a.kv, row.table, kv_head};
-  for (int t = t_begin; t < t_end; t++)
-    for (int h = kv_head * per_kv; h < (kv_head + 1) * per_kv; h++) {
-      const ptrdiff_t at = static_cast<ptrdiff_t>(h) * dim;
-      attend(a, cache, row.start + (t - row.first), q[t] + at, out[t] + at, scratch);
+  const int heads = a.n_heads / a.kv.n_kv_heads, dim = a.kv.head_dim;
+  Span span{0, 0, scratch, scratch + kSpan * dim, {}, {}};
+  float* parts = span.v + kSpan * dim;  // m, l, o of each head: of all spans so far, then of this one
+  const auto part = [&](int i) { return Part{parts[i * (dim + 2)], parts[i * (dim + 2) + 1], parts + i * (dim + 2) + 2}; };
+  const auto keep = [&](int i, const Part& p) { parts[i * (dim + 2)] = p.m, parts[i * (dim + 2) + 1] = p.l; };
+  for (int t = t_begin; t < t_end; t++) {
+    const int pos = row.start + (t - row.first), first = a.window > 0 && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0;
+    const ptrdiff_t group = static_cast<ptrdiff_t>(kv_head) * heads * dim;
+    for (int base = first / kSpan * kSpan; base <= pos; base += kSpan) {
+      span.begin = base > first ? base : first, span.end = base + kSpan < pos + 1 ? base + kSpan : pos + 1;
+      read_span(a.kv, row.table, kv_head, span);
+      for (int h = 0; h < heads; h++) {
+        const float* vector = q[t] + group + h * dim;
+        const float most = largest(vector, dim);
+        Part all = part(h), now = part(base <= first ? h : heads + h);
+        span_part(a, {vector, fixed_step(most, kWordLevels), fixed_inverse(most, kWordLevels)}, span, now);
+        if (base <= first) all = now;
+        else merge(now, dim, all);
+        keep(h, all);
+      }
     }
+    for (int h = 0; h < heads; h++) {
+      const Part all = part(h);
+      const float inv = 1.0f / all.l;
+      for (int d = 0; d < dim; d++) out[t][group + h * dim + d] = std::fma(all.o[d], inv, 0.0f);
+    }
+  }
 }
 
 }  // namespace camshaft::ref

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from camshaft import _native
 from camshaft.config import EngineConfig, parse_bytes
 from camshaft.errors import ConfigError
 from camshaft.formats.spec import ModelSpec
@@ -11,7 +12,7 @@ from camshaft.runners.kv_layout import KVLayout, blocks_for
 from camshaft.types import Capacity
 
 DEFAULT_MODEL_LEN = 4096
-KV_ELEMENT_BYTES = {"bf16": 2, "f32": 4}
+MAX_INT8_HEAD_DIM = 512  # beyond it the kernels' sums of products could overflow
 
 
 class Sizing(Struct, frozen=True):
@@ -28,8 +29,10 @@ def size(spec: ModelSpec, config: EngineConfig, layout: KVLayout, free_bytes: in
     if config.block_size not in (16, 32, 64, 128):
         raise ConfigError(f"--block-size is 16, 32, 64 or 128, not {config.block_size}")
     max_model_len = _model_len(spec, config)
-    per_token = 2 * spec.n_kv_heads * spec.head_dim * KV_ELEMENT_BYTES[config.kv_dtype]  # K and V of one layer
-    block_bytes = layout.layers_per_block * config.block_size * per_token
+    if config.kv_dtype == "int8" and spec.head_dim > MAX_INT8_HEAD_DIM:
+        raise ConfigError(f"--kv-dtype int8 takes heads of at most {MAX_INT8_HEAD_DIM}, this model's have {spec.head_dim}")
+    layer_bytes = _native.kv_layer_bytes(config.kv_dtype, config.block_size, spec.n_kv_heads, spec.head_dim)
+    block_bytes = layout.layers_per_block * layer_bytes
     # Block 0 is nobody's: a table entry of 0 says that a token's KV is gone.
     wanted = 1 + config.max_num_seqs * blocks_for(layout.groups, max_model_len, config.block_size, config.max_num_batched_tokens)
     if config.kv_memory.strip().lower() == "auto":

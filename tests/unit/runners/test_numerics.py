@@ -12,7 +12,7 @@ from camshaft.runners.numerics import numerics_id
 BASE = numerics_id("abc", EngineConfig(), "avx2")
 
 
-@pytest.mark.parametrize("changed", [{"compute": "f32"}, {"kv_dtype": "f32"}, {"quantize": "q8"}])
+@pytest.mark.parametrize("changed", [{"compute": "f32"}, {"kv_dtype": "f32"}, {"kv_dtype": "int8"}, {"quantize": "q8"}])
 def test_what_changes_logits_changes_the_id(changed: dict[str, Any]) -> None:
     assert numerics_id("abc", EngineConfig(**changed), "avx2") != BASE
 

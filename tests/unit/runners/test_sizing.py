@@ -40,6 +40,15 @@ def test_a_stated_budget_is_used_whole() -> None:
     assert f32.capacity.n_blocks == (1 << 20) // (2 * BLOCK_BYTES)
 
 
+def test_int8_holds_nearly_twice_the_tokens() -> None:
+    smollm2 = ModelSpec(**{f: getattr(SPEC, f) for f in SPEC.__struct_fields__} | {"n_kv_heads": 3, "head_dim": 64})
+    bf16, int8 = (size(smollm2, EngineConfig(kv_dtype=kind, kv_memory="1G"), LAYOUT, 0).capacity.n_blocks for kind in ("bf16", "int8"))
+    assert int8 / bf16 > 1.93
+    wide = ModelSpec(**{f: getattr(SPEC, f) for f in SPEC.__struct_fields__} | {"head_dim": 576})
+    with pytest.raises(ConfigError, match="--kv-dtype int8 takes heads of at most 512, this model's have 576"):
+        size(wide, EngineConfig(kv_dtype="int8"), LAYOUT, PLENTY)
+
+
 def test_the_context_is_4096_or_the_models_unless_asked() -> None:
     def length(asked: int, max_position: int) -> int:
         spec = ModelSpec(**{f: getattr(SPEC, f) for f in SPEC.__struct_fields__} | {"max_position": max_position})

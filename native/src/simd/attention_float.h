@@ -1,0 +1,108 @@
+// Attention's two products over a float cache: V16 of f32 or bf16.
+#pragma once
+#include "attention_tile.h"
+
+namespace camshaft::CAMSHAFT_ISA {
+namespace {
+
+// How an element is read. `natural` puts a vector into the order of memory, which that of load need not be.
+struct F32 {
+  using T = float;
+  static V16 load(const float* p) { return CAMSHAFT_ISA::load(p); }
+  static V16 load_n(const float* p, int n) { return CAMSHAFT_ISA::load_n(p, n); }
+  static V16 natural(V16 v) { return v; }
+};
+struct Bf16 {
+  using T = uint16_t;
+  static V16 load(const uint16_t* p) { return load_split(p); }
+  static V16 load_n(const uint16_t* p, int n) {
+    uint16_t words[kLanes] = {};
+    for (int i = 0; i < n; i++) words[i] = p[i];
+    return load_split(words);
+  }
+  static V16 natural(V16 v) { return CAMSHAFT_ISA::natural(v); }
+};
+
+template <class T> constexpr int kLineVectors = kAlign / (kLanes * sizeof(T));  // vectors in a cache line
+
+// s[r][b * 16 + lane] = (q_r . k) * scale for N queries and B sub-blocks.
+template <class Load, int N, int B, class T = typename Load::T>
+void score(const float* queries, int stride, const T* const* k, const T* const* v, int dim, float scale, float* s) {
+  const float* q[N];
+  V16 sum[N][B];
+  for (int r = 0; r < N; r++) q[r] = queries + r * stride;
+  for (int r = 0; r < N; r++)
+    for (int b = 0; b < B; b++) sum[r][b] = zero();
+  for (int d = 0; d < dim; d++) {
+    V16 kd[B];
+    for (int b = 0; b < B; b++) kd[b] = Load::load(k[b] + d * kSubBlock), __builtin_prefetch(v[b] + d * kSubBlock);
+    for (int r = 0; r < N; r++) {
+      const V16 qd = set1(q[r][d]);
+      for (int b = 0; b < B; b++) sum[r][b] = fma(qd, kd[b], sum[r][b]);
+    }
+  }
+  for (int r = 0; r < N; r++)
+    for (int b = 0; b < B; b++) store(s + r * kScoreStride + b * kSubBlock, mul(Load::natural(sum[r][b]), set1(scale)));
+}
+
+template <class Load, int N, class T = typename Load::T>
+void score_span(const float* q, int stride, const SpanView<T>& span, Range seen, int dim, float scale, float* s) {
+  const int end = ceil_div(seen.end, kSubBlock);
+  int b = seen.begin / kSubBlock;
+  for (; b + kWide<N> <= end; b += kWide<N>) score<Load, N, kWide<N>>(q, stride, span.k + b, span.v + b, dim, scale, s + b * kSubBlock);
+  for (; b < end; b++) score<Load, N, 1>(q, stride, span.k + b, span.v + b, dim, scale, s + b * kSubBlock);
+}
+
+// O[r][c * 16 + lane] merged with the sum of p_rj * v_j over `seen`, for N queries and C vectors of d from d0 on, or the tail's one.
+template <class Load, int N, int C, bool kTail, class T = typename Load::T>
+void mix(const Tile& tile, int first, const SpanView<T>& span, Range seen, int d0) {
+  const int dim = tile.dim, lanes = dim - d0;
+  const float* p = tile.s + first * kScoreStride;
+  V16 sum[N][C];
+  for (int r = 0; r < N; r++)
+    for (int c = 0; c < C; c++) sum[r][c] = zero();
+  for (int b = seen.begin / kSubBlock; b * kSubBlock < seen.end; b++) {
+    const Range in = clip(seen, b * kSubBlock, kSubBlock);
+    const T *v = span.v[b] + d0 + in.begin * dim, *ahead = span.ahead[b] + d0 + in.begin * dim;
+    for (int j = b * kSubBlock + in.begin; j < b * kSubBlock + in.end; j++, v += dim, ahead += dim) {
+      for (int c = 0; c < C; c += kLineVectors<T>) __builtin_prefetch(ahead + c * kLanes);
+      V16 vd[C];
+      for (int c = 0; c < C; c++) vd[c] = kTail ? Load::load_n(v, lanes) : Load::load(v + c * kLanes);
+      for (int r = 0; r < N; r++) {
+        const V16 pj = set1(p[r * kScoreStride + j]);
+        for (int c = 0; c < C; c++) sum[r][c] = fma(pj, vd[c], sum[r][c]);
+      }
+    }
+  }
+  for (int r = 0; r < N; r++)
+    for (int c = 0; c < C; c++) {
+      float* o = tile.o + (first + r) * tile.dim_lanes + d0 + c * kLanes;
+      store(o, fma(load(o), set1(tile.keep[first + r]), mul(sum[r][c], set1(tile.take[first + r]))));
+    }
+}
+
+template <class Load, int N> void mix_span(const Tile& tile, int first, const SpanView<typename Load::T>& span, Range seen) {
+  constexpr int step = kWide<N> * kLanes;
+  int d = 0;
+  for (; d + step <= tile.dim; d += step) mix<Load, N, kWide<N>, false>(tile, first, span, seen, d);
+  for (; d + kLanes <= tile.dim; d += kLanes) mix<Load, N, 1, false>(tile, first, span, seen, d);
+  if (d < tile.dim) mix<Load, N, 1, true>(tile, first, span, seen, d);
+}
+
+template <class Load> struct FloatKv {
+  using T = typename Load::T;
+  static V16 natural(V16 v) { return Load::natural(v); }
+  static void open(Tile& tile, int i, const float* q) {
+    for_lanes(tile.dim, [&](int d, int lanes) { store_up_to(tile.q + i * tile.q_stride + d, load_up_to(q + d, lanes), lanes); });
+  }
+  static void score(const AttnArgs& a, Tile& tile, const Micro& micro, const SpanView<T>& span, Range seen) {
+    with_count(micro.n, [&]<int N>() { score_span<Load, N>(tile.q + micro.first * tile.q_stride, tile.q_stride, span, seen, tile.dim, a.scale, tile.s + micro.first * kScoreStride); });
+  }
+  static void weigh(Tile&, const SpanView<T>&, int) {}  // p itself
+  static void mix(const Tile& tile, const Micro& micro, const SpanView<T>& span, Range seen) {
+    with_count(micro.n, [&]<int N>() { mix_span<Load, N>(tile, micro.first, span, seen); });
+  }
+};
+
+}  // namespace
+}  // namespace camshaft::CAMSHAFT_ISA

@@ -1,0 +1,147 @@
+// The state of attention's queries over V16, and what does not depend on how K and V are stored. Include after pairs256.h or pairs512.h.
+#pragma once
+#include "../kernels_decl.h"
+#include "vec.h"
+
+namespace camshaft::CAMSHAFT_ISA {
+namespace {
+
+constexpr int kMicro = 6;       // queries of a micro-tile
+constexpr int kTile = 2 * kMicro;
+// A last tile may grow to the lanes of a V16, so that K and V of up to 16 grouped heads are read once in decode.
+constexpr int kMaxTile = 16;
+constexpr int kSubBlocks = kSpan / kSubBlock;
+// Rows of queries and of scores lie apart by a little more than lines of the cache, since the inner loops read one element of each row at a
+// time, and elements of different lines at one place in them come one after the other.
+constexpr int kSkew = 8;
+constexpr int kScoreStride = kSpan + kSkew;
+constexpr float kUnseen = -3.402823466e38f;  // the maximum of nothing; finite, so that kUnseen - kUnseen is 0
+
+struct Range {
+  int begin, end;
+  bool empty() const { return begin >= end; }
+};
+inline Range clip(Range r, int base, int size) {
+  r.begin = r.begin < base ? 0 : r.begin - base;
+  r.end = r.end > base + size ? size : r.end - base;
+  return r;
+}
+inline Range join(Range a, Range b) {
+  if (a.empty()) return b;
+  if (b.empty()) return a;
+  return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
+}
+
+// Which queries a call is about: query i is head i % per_kv of the group, of token t_begin + i / per_kv.
+struct Queries {
+  const AttnArgs& a;
+  const AttnRow& row;
+  int kv_head, t_begin;
+  Rows q, out;
+
+  int per_kv() const { return a.n_heads / a.kv.n_kv_heads; }
+  float* at(Rows rows, int i) const {
+    const int head = kv_head * per_kv() + i % per_kv();
+    return rows[t_begin + i / per_kv()] + static_cast<ptrdiff_t>(head) * a.kv.head_dim;
+  }
+  Range sees(int i) const {
+    const int pos = row.start + (t_begin + i / per_kv() - row.first);
+    return {a.window > 0 && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0, pos + 1};
+  }
+};
+
+inline Range blocks_of(Range seen) { return {seen.begin / kSubBlock, ceil_div(seen.end, kSubBlock)}; }
+
+// Queries [first, first + n) of a tile.
+struct Micro {
+  int first, n;
+  Range sees;  // positions that any of them sees
+};
+
+// Up to 16 queries with their state. Arrays in scratch: q [kMaxTile][q_stride], s [kMaxTile][kScoreStride], o [kMaxTile][dim_lanes] (in the
+// element order of the KV type's loads); int8 has integers in place of q, and in place of s when its scores have become weights of values.
+struct Tile {
+  int n, n_micros, dim, dim_lanes, q_stride;
+  float *q, *s, *o;
+  Range sees;
+  Range query_sees[kMaxTile];
+  Micro micro[kMaxTile];
+  alignas(64) float m[kMaxTile], l[kMaxTile];                  // of this span
+  alignas(64) float max[kMaxTile], sum[kMaxTile];              // running
+  alignas(64) float q_step[kMaxTile], w_step[kMaxTile];        // int8: of q and of w
+  alignas(64) float keep[kMaxTile], take[kMaxTile];            // factors of this merge
+};
+
+// The sub-blocks of one span. Only those that the tile sees have pointers. `ahead` is K of the next
+// span's sub-blocks, or of this one's where that has none. While the scores read K, V is fetched, and while V is read, K ahead: the blocks
+// are scattered over memory, and the hardware's own prefetching ends at each page.
+template <class T> struct SpanView {
+  const T* k[kSubBlocks];
+  const T* v[kSubBlocks];
+  const T* ahead[kSubBlocks];
+};
+
+template <class T> SpanView<T> view_span(const KvLayer& kv, const int32_t* table, int kv_head, int base, Range seen) {
+  SpanView<T> view{};
+  const size_t head = static_cast<size_t>(kv_head) * kv.head_bytes();
+  for (int b = seen.begin / kSubBlock; b * kSubBlock < seen.end; b++) {
+    const int pos = base + b * kSubBlock;
+    const size_t at = static_cast<size_t>(table[pos / kv.block_size]) * kv.block_bytes + head +
+                      static_cast<size_t>(pos % kv.block_size / kSubBlock) * kv.sub_block_bytes();
+    view.k[b] = reinterpret_cast<const T*>(kv.k + at);
+    view.v[b] = reinterpret_cast<const T*>(kv.v + at);
+    view.ahead[b] = view.k[b];
+  }
+  return view;
+}
+
+// As many vectors at once as there are registers for, so that one query alone does not wait for its own sums.
+template <int N> constexpr int kWide = kAccumulators / N >= 4 ? 4 : kAccumulators / N >= 2 ? 2 : 1;
+
+// Scores to probabilities in place, over some sub-blocks of one query's row, of whose positions it sees `seen`. Sets m and l.
+inline void soften(float* s, Range blocks, Range seen, float cap, float& m, float& l) {
+  const auto each = [&](auto change) {
+    for (float* at = s + blocks.begin * kSubBlock; at < s + blocks.end * kSubBlock; at += kSubBlock) change(at);
+  };
+  m = kUnseen, l = 0.0f;
+  if (seen.empty()) return each([](float* at) { store(at, zero()); });
+  if (cap > 0) each([&](float* at) { store(at, mul(set1(cap), tanh(div(load(at), set1(cap))))); });
+  if (seen.begin > blocks.begin * kSubBlock || seen.end < blocks.end * kSubBlock)
+    each([&](float* at) {
+      const int first = static_cast<int>(at - s);
+      store(at, keep_lanes(load(at), seen.begin - first, seen.end - first, set1(-__builtin_inff())));
+    });
+  V16 top = set1(kUnseen), total = zero();
+  each([&](float* at) { top = max(top, load(at)); });
+  m = hmax(top);
+  each([&](float* at) {
+    const V16 p = exp_small(sub(load(at), set1(m)));
+    store(at, p);
+    total = add(total, p);
+  });
+  l = hsum(total);
+}
+
+// One lane a query. A query that sees nothing of the span has m = kUnseen, l = 0: keep is 1, and what is taken is 0.
+inline void merge_sums(Tile& tile) {
+  const V16 old = load(tile.max), m = load(tile.m), top = max(old, m);
+  const V16 keep = exp_small(sub(old, top)), take = exp_small(sub(m, top));
+  store(tile.max, top);
+  store(tile.keep, keep);
+  store(tile.take, take);
+  store(tile.sum, fma(load(tile.sum), keep, mul(load(tile.l), take)));
+}
+
+template <class F> inline void with_count(int n, F f) {
+  switch (n) {
+    case 1: return f.template operator()<1>();
+    case 2: return f.template operator()<2>();
+    case 3: return f.template operator()<3>();
+    case 4: return f.template operator()<4>();
+    case 5: return f.template operator()<5>();
+    default: return f.template operator()<6>();
+  }
+}
+
+}  // namespace
+}  // namespace camshaft::CAMSHAFT_ISA
