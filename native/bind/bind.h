@@ -4,6 +4,7 @@
 #include <string>
 
 #include "camshaft/formats.h"
+#include "camshaft/program.h"
 
 namespace camshaft {
 
@@ -17,4 +18,5 @@ void bind_strings(nanobind::module_& m);
 void bind_packed(nanobind::module_& m);
 void bind_builder(nanobind::module_& m);
 void bind_program(nanobind::module_& m);
+void bind_step(nanobind::class_<Program>& c);
 }  // namespace camshaft

@@ -24,4 +24,11 @@ class HeldBuffer {
   Py_buffer view_{};
 };
 
+// A token mask's bytes as the words that they are; valid while `mask` lives.
+inline std::span<const uint32_t> words_of(const HeldBuffer& mask) {
+  const auto bytes = mask.bytes();
+  if (bytes.size() % 4 || reinterpret_cast<uintptr_t>(bytes.data()) % 4) throw nanobind::value_error("a mask is not made of aligned 32-bit words");
+  return {reinterpret_cast<const uint32_t*>(bytes.data()), bytes.size() / 4};
+}
+
 }  // namespace camshaft

@@ -1,4 +1,4 @@
-// Program: a step goes in as four int32 arrays and comes out as lists; the GIL is released for all that lies between.
+// Program. A step goes in as a plan (step.cpp), or as four int32 arrays for tools and tests; the GIL is released while it is computed.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -67,9 +67,7 @@ nb::list run(Program& p, Ids ids, Table rows, Ids patches, Table copies, nb::dic
   held.reserve(masks.size());
   for (auto [slot, mask] : masks) {
     held.emplace_back(mask);
-    const auto bytes = held.back().bytes();
-    if (bytes.size() % 4 || reinterpret_cast<uintptr_t>(bytes.data()) % 4) throw nb::value_error("a mask is not made of aligned 32-bit words");
-    specs.push_back({nb::cast<int32_t>(slot), {reinterpret_cast<const uint32_t*>(bytes.data()), bytes.size() / 4}});
+    specs.push_back({nb::cast<int32_t>(slot), words_of(held.back())});
   }
   const Batch batch{view(ids), rows_of<RowSpec>(rows, "rows"), view(patches), rows_of<CopySpec>(copies, "copies"), specs};
   std::vector<RowOutput> outputs;
@@ -105,6 +103,7 @@ void bind_program(nb::module_& m) {
   c.def("open", &open, "slot"_a, "params"_a, "choice"_a, "prompt_ids"_a.noconvert(), "output_ids"_a.noconvert());
   c.def("release", &Program::release, "slot"_a);
   c.def("run", &run, "ids"_a.noconvert(), "rows"_a.noconvert(), "patches"_a.noconvert(), "copies"_a.noconvert(), "masks"_a);
+  bind_step(c);
   c.def("keep_logits", &Program::keep_logits, "on"_a);
   c.def("last_logits", &last_logits);
   c.def("packed", &packed, "weight"_a);

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from camshaft.types import SamplingParams
+from camshaft.types import Mask, SamplingParams, StepPlan, StepResult
 
 __version__: str
 
@@ -119,6 +119,8 @@ class Program:
         self, slot: int, params: SamplingParams, choice: int, prompt_ids: NDArray[np.int32], output_ids: NDArray[np.int32]
     ) -> None: ...
     def release(self, slot: int) -> None: ...
+    def step(self, plan: StepPlan, masks: dict[int, Mask]) -> StepResult:
+        """Computes a plan. `step_s` is the time without the GIL. Raises ValueError for an inconsistent plan before touching anything."""
     def run(
         self,
         ids: NDArray[np.int32],  # [T]
@@ -127,7 +129,7 @@ class Program:
         copies: NDArray[np.int32],  # [C, 2]: src, dst
         masks: dict[int, Buffer],
     ) -> list[tuple[list[int], list[tuple[int, float, list[tuple[int, float]]]], list[tuple[int, float, list[tuple[int, float]]]]]]:
-        """Per row: sampled ids, their logprobs when asked, scores when asked. Raises ValueError for an inconsistent batch before touching anything."""
+        """The same for batches made by hand, which a plan could not be. Per row: sampled ids, their logprobs when asked, scores when asked. Raises ValueError for an inconsistent batch before touching anything."""
     def keep_logits(self, on: bool) -> None: ...
     def last_logits(self) -> NDArray[np.float32]:
         """[n taken rows, vocab] of the last run, for tests; kept only while keep_logits is on."""

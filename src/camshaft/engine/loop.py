@@ -122,7 +122,8 @@ class EngineLoop:
             self.report.idle()
             self.hand_over()
             return False
-        self._start(planned.opened, now)
+        if planned.opened:
+            self._start(planned.opened, now)
         self._flush_late(now + self.scheduler.pace.step_s(planned.n_prefill))
         self.hand_over()
         planned_at = perf_counter()
@@ -132,8 +133,9 @@ class EngineLoop:
             self._accept(planned, result)
         self.hand_over()
         if result is not None:
-            bind_s = computed_at - planned_at - result.step_s
-            self.report.spent(StepParts(planned_at - began, max(0.0, bind_s), result.step_s, perf_counter() - computed_at))
+            bind_s = max(0.0, computed_at - planned_at - result.step_s)
+            parts = StepParts(planned_at - began, bind_s, result.step_s, perf_counter() - computed_at)
+            self.report.step(planned, parts, now)
         return True
 
     def wake_at(self) -> float | None:
@@ -142,7 +144,10 @@ class EngineLoop:
 
     def hand_over(self) -> None:
         """Give the events of this step to those who wait for them, in one go."""
-        touched, self._touched = self._touched, {}
+        touched = self._touched
+        if not touched:
+            return
+        self._touched = {}
         for job in touched.values():
             if not job.sink.send():
                 self.abort(job)
@@ -157,8 +162,11 @@ class EngineLoop:
 
     def _flush_late(self, until: float) -> None:
         """Send what would have waited too long when the coming step is over."""
-        for job in [job for job in self._held.values() if job.output.is_due(until)]:
-            self._flush(job, self.clock.now())
+        late = [job for job in self._held.values() if job.output.is_due(until)]
+        if late:
+            now = self.clock.now()
+            for job in late:
+                self._flush(job, now)
 
     def _switch_slots(self, planned: Planned) -> None:
         for slot in planned.released:
@@ -210,7 +218,6 @@ class EngineLoop:
                 self._take_token(job, got.ids[0], got.logprobs[0] if got.logprobs else None, now)
             elif seq.n_todo == 0:  # nothing was to be generated
                 self._finish(job, Ending("length"), now)
-        self.report.step(planned)
 
     def _take_scores(self, job: Job, row: Row, got: RowResult) -> None:
         seq = job.seq

@@ -16,7 +16,9 @@ class Masks:
     def fill(self, job: Job) -> bytes | None:
         """The mask for a job's next token; None where everything is allowed."""
         output = job.output
-        too_short = output.n < job.request.sampling.min_tokens and bool(output.ends)
+        if job.matcher is None and output.n >= output.min_tokens:
+            return None
+        too_short = output.n < output.min_tokens and bool(output.ends)
         if job.matcher is None:
             return self._bytes(self._floor(frozenset(output.ends))) if too_short else None
         mask = job.matcher.mask

@@ -45,7 +45,7 @@ class Output:
         self._stream = codec.detokenizer(prompt_ids, skip_special_tokens=params.skip_special_tokens)
         self._stops = StopMatcher(params.stop, include_stop=params.include_stop) if params.stop else None
         self._include_stop = params.include_stop
-        self._min_tokens = params.min_tokens
+        self.min_tokens = params.min_tokens
         self.ends: dict[int, Ending] = {} if params.ignore_eos else dict.fromkeys(codec.eos_ids, Ending("stop"))
         self.ends |= {id: Ending("stop", id) for id in params.stop_token_ids}
         self.n = 0  # ids so far, those of a resumed stream included
@@ -54,6 +54,7 @@ class Output:
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self._shown = False  # whether any text has been sent
+        self._at_break = False  # whether what is held has a natural break
         if request.resume is not None:
             self._replay(request.resume.ids, request.resume.n_chars_sent)
 
@@ -73,21 +74,22 @@ class Output:
         if text:
             stops = self._stops
             if stops is not None:
-                text = stops.push(text, may_match=self.n > self._min_tokens)
+                text = stops.push(text, may_match=self.n > self.min_tokens)
                 if stops.matched is not None:
                     ending = Ending("stop", stops.matched)
             if text:
                 self._text.append(text)
+                if not self._at_break and not BREAKS.isdisjoint(text):
+                    self._at_break = True
         return ending
 
     def is_due(self, now: float) -> bool:
         """Whether what is held should be sent now."""
-        if self.held_since is None:
+        since = self.held_since
+        if since is None:
             return False
         rules = self._rules
-        if not self._shown or len(self._ids) >= rules.tokens or now - self.held_since >= rules.seconds:
-            return True
-        return rules.breaks and any(not BREAKS.isdisjoint(text) for text in self._text)
+        return now - since >= rules.seconds or len(self._ids) >= rules.tokens or (self._at_break and rules.breaks) or not self._shown
 
     def flush(self) -> Delta | None:
         """What is held, as one event; None where nothing is."""
@@ -98,6 +100,7 @@ class Output:
         self._ids.clear()
         self._logprobs.clear()
         self.held_since = None
+        self._at_break = False
         self._shown = self._shown or delta.text != ""
         return delta
 

@@ -6,18 +6,18 @@ import logging
 
 from camshaft.engine.job import Job
 from camshaft.errors import CamshaftError
-from camshaft.observe.metrics import EngineMetrics, Lifetime, StepParts, StepStats
+from camshaft.observe.metrics import EngineMetrics, Lifetime, StepParts, Steps
 from camshaft.sched.plan import Planned
 from camshaft.sched.scheduler import Scheduler
 from camshaft.sched.sequence import Sequence
 
 log = logging.getLogger(__name__)
 
-_WASTE_EVERY = 16  # steps; counting it looks at every running sequence
+TELL_S = 0.1  # how old the exported numbers may be while steps go on; telling them costs as much as planning a step
 
 
 class Report:
-    """Counts between steps, told once per step. Engine thread only."""
+    """Counts between steps, told now and then and when the engine falls idle. Engine thread only."""
 
     def __init__(self, metrics: EngineMetrics, scheduler: Scheduler) -> None:
         self.metrics = metrics
@@ -25,8 +25,10 @@ class Report:
         self._ttft_s: list[float] = []
         self._gaps_s: list[float] = []
         self._evicted: dict[str, int] = {}  # evictions told so far, by class
-        self._n_steps = 0
-        self._waste_share = 0.0
+        self._step_tokens: list[int] = []
+        self._parts = StepParts(0.0, 0.0, 0.0, 0.0)
+        self._n_prompt = 0
+        self._told_at = float("-inf")
 
     def refused(self, error: CamshaftError) -> None:
         self.metrics.refused(error.code)
@@ -50,39 +52,41 @@ class Report:
             self._gaps_s.append(now - job.last_at)
         job.last_at = now
 
-    def step(self, planned: Planned) -> None:
-        """After a step."""
+    def step(self, planned: Planned, parts: StepParts, now: float) -> None:
+        """After a step and all that followed from it."""
+        was = self._parts
+        self._parts = StepParts(was[0] + parts[0], was[1] + parts[1], was[2] + parts[2], was[3] + parts[3])
+        self._step_tokens.append(planned.n_prefill + planned.n_decode)
+        self._n_prompt += planned.n_prefill
+        if now - self._told_at >= TELL_S or not self._scheduler.running:
+            self._told_at = now
+            self._tell()
+
+    def _tell(self) -> None:
         scheduler, pool = self._scheduler, self._scheduler.kv.pool
-        if self._n_steps % _WASTE_EVERY == 0:
-            self._waste_share = self._waste()
-        self._n_steps += 1
-        self.metrics.step(
-            StepStats(
+        self.metrics.steps(
+            Steps(
                 running=len(scheduler.running),
                 waiting=len(scheduler.waiting),
                 kv_usage=pool.n_in_use / pool.n_usable,
-                kv_waste=self._waste_share,
-                n_tokens=planned.n_prefill + planned.n_decode,
-                n_prompt=planned.n_prefill,
-                n_generated=len(self._ttft_s) + len(self._gaps_s),
+                kv_waste=self._waste(),
+                n_tokens=self._step_tokens,
+                n_prompt=self._n_prompt,
                 ttft_s=self._ttft_s,
                 gaps_s=self._gaps_s,
+                parts=self._parts,
             )
         )
-        self._ttft_s, self._gaps_s = [], []
+        self._ttft_s, self._gaps_s, self._step_tokens = [], [], []
+        self._n_prompt, self._parts = 0, StepParts(0.0, 0.0, 0.0, 0.0)
         for kind, n in pool.evicted.items():
             if n > self._evicted.get(kind, 0):
                 self.metrics.evicted(kind, n - self._evicted.get(kind, 0))
                 self._evicted[kind] = n
 
-    def spent(self, parts: StepParts) -> None:
-        """After a step and all that followed from it."""
-        self.metrics.spent(parts)
-
     def idle(self) -> None:
         """After a turn that computed nothing: whoever was inside may have left since the last step."""
-        scheduler, pool = self._scheduler, self._scheduler.kv.pool
-        self.metrics.load(len(scheduler.running), len(scheduler.waiting), pool.n_in_use / pool.n_usable, self._waste())
+        self._tell()
 
     def _waste(self) -> float:
         kv = self._scheduler.kv

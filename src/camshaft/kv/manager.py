@@ -267,6 +267,10 @@ class KVManager:
         table.copies.clear()
         return copies
 
+    def has_news(self, table: Table, n_computed: int) -> bool:
+        """Whether `commit` has anything to do for a sequence that has computed one more token."""
+        return n_computed % self.block_size == 0 or self._has_windows or bool(table.sources)
+
     def commit(self, table: Table, ids: Sequence[int], n_computed: int, now: float) -> None:
         """The first `n_computed` tokens are computed: full blocks become shareable, and what the window has passed goes back."""
         if table.sources and not table.copies:

@@ -26,27 +26,27 @@ _STAGE = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.02
 _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 65_536)
 
 
-class StepStats(NamedTuple):
-    """One engine step, told once after it. Shares lie in [0, 1]; `ttft_s` and `gaps_s` have one entry per token that came out."""
-
-    running: int
-    waiting: int
-    kv_usage: float  # share of the pool's blocks that are held by running sequences
-    kv_waste: float  # share of the held token places that hold no token
-    n_tokens: int  # computed by the step, prefill and decode together
-    n_prompt: int  # of them, prompt tokens
-    n_generated: int
-    ttft_s: Sequence[float] = ()
-    gaps_s: Sequence[float] = ()  # seconds since the same sequence's previous token
-
-
 class StepParts(NamedTuple):
-    """Where one step's time went, in seconds of the engine thread."""
+    """Where the time of steps went, in seconds of the engine thread."""
 
     plan: float  # deciding, and handing over what the decision released
     bind: float  # to arrays and back: slots, masks, packing, unpacking
     compute: float  # the model
     accept: float  # ids to sequences, text and events, and handing those over
+
+
+class Steps(NamedTuple):
+    """Some engine steps, told after them. Shares lie in [0, 1]; `ttft_s` and `gaps_s` have one entry per token that came out."""
+
+    running: int
+    waiting: int
+    kv_usage: float  # share of the pool's blocks that are held by running sequences
+    kv_waste: float  # share of the held token places that hold no token
+    n_tokens: Sequence[int] = ()  # computed by each step, prefill and decode together
+    n_prompt: int = 0  # of them, prompt tokens
+    ttft_s: Sequence[float] = ()
+    gaps_s: Sequence[float] = ()  # seconds since the same sequence's previous token
+    parts: StepParts = StepParts(0.0, 0.0, 0.0, 0.0)  # of all of them together
 
 
 class Lifetime(NamedTuple):
@@ -149,29 +149,17 @@ class EngineMetrics:
     def registry(self) -> CollectorRegistry:
         return self.metrics.registry
 
-    def step(self, stats: StepStats) -> None:
-        """One step's numbers, after it."""
-        self.load(stats.running, stats.waiting, stats.kv_usage, stats.kv_waste)
-        self._sizes[0].observe(stats.n_tokens)
-        prompt, generated = self._tokens
-        if stats.n_prompt:
-            prompt.add(stats.n_prompt)
-        if stats.n_generated:
-            generated.add(stats.n_generated)
-        if stats.ttft_s:
-            self._times[0].observe_all(stats.ttft_s)
-        if stats.gaps_s:
-            self._times[1].observe_all(stats.gaps_s)
-
-    def spent(self, parts: StepParts) -> None:
-        """The time of one step, after it."""
-        for counted, seconds in zip(self._parts, parts, strict=True):
-            counted.add(seconds)
-
-    def load(self, running: int, waiting: int, kv_usage: float, kv_waste: float) -> None:
-        """What is held right now; shares are 0 to 1."""
-        for shown, value in zip(self._load, (running, waiting, kv_usage, kv_waste), strict=True):
+    def steps(self, done: Steps) -> None:
+        """The numbers of some steps, after them, and what is held right now."""
+        for shown, value in zip(self._load, done[:4], strict=True):
             shown.set(value)
+        self._sizes[0].observe_all(done.n_tokens)
+        for counted, amount in zip(
+            (*self._tokens, *self._parts), (done.n_prompt, len(done.ttft_s) + len(done.gaps_s), *done.parts), strict=True
+        ):
+            counted.add(amount)
+        self._times[0].observe_all(done.ttft_s)
+        self._times[1].observe_all(done.gaps_s)
 
     def admitted(self, queue_s: float, *, n_prompt: int, n_cached: int) -> None:
         """A request entered the batch. Prefix queries and hits count tokens."""

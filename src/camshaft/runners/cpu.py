@@ -19,7 +19,6 @@ from camshaft.formats.source import verify
 from camshaft.formats.spec import ModelSpec
 from camshaft.models import build
 from camshaft.models.graph import Attention
-from camshaft.runners import batch
 from camshaft.runners.kv_layout import KVLayout, kv_layout
 from camshaft.runners.lower import lower
 from camshaft.runners.memory import free_bytes
@@ -104,11 +103,7 @@ class CpuRunner:
         self.program.release(slot)
 
     def step(self, plan: StepPlan, masks: Mapping[int, Mask]) -> StepResult:
-        ids, rows, patches, copies = batch.pack(plan)
-        began = time.perf_counter()
-        answer = self.program.run(ids, rows, patches, copies, dict(masks))
-        step_s = time.perf_counter() - began
-        return StepResult(batch.unpack(answer), step_s)
+        return self.program.step(plan, dict(masks))
 
     def close(self) -> None:
         """Gives back weights and KV; idempotent. Packed weights that are being written get a moment to be finished."""

@@ -157,48 +157,62 @@ class Scheduler:
 
     def plan(self, now: float) -> Planned:
         """Decide the next step. Without rows where there is nothing to do."""
-        chosen: dict[int, int] = {}  # key -> tokens, in the order of the rows
+        chosen: dict[Sequence, int] = {}  # tokens of each, in the order of the rows
         n_decode = self._plan_decodes(chosen, now)
-        if not self._preempted:  # room was short a moment ago: who comes in now would be thrown out next
+        if self.waiting and not self._preempted:  # room was short a moment ago: who comes in now would be thrown out next
             self._admit(now)
-        n_prefill = self._plan_prefills(chosen, n_decode, now)
-        seqs = [self.live[key] for key in chosen if self.live[key].slot >= 0]
+        n_prefill = 0
+        if self._preempted or len(chosen) < len(self.running):
+            n_prefill = self._plan_prefills(chosen, n_decode, now)
+        seqs = [seq for seq in chosen if seq.slot >= 0]
         copies: list[BlockCopy] = []
-        rows = tuple(self._row(seq, chosen[seq.key], copies) for seq in seqs)
+        rows = tuple([self._row(seq, chosen[seq], copies) for seq in seqs])
         planned = Planned(StepPlan(rows, tuple(copies)), seqs, self._opened, self.take_released(), self._preempted, n_prefill, n_decode)
         self._opened, self._preempted = [], []
         return planned
 
     def accept(self, planned: Planned, now: float) -> None:
         """The step is done: each row's tokens are computed. Sampled ids are appended by the caller, after this."""
+        kv = self.kv
         for seq, row in zip(planned.seqs, planned.plan.rows, strict=True):
-            seq.n_computed += len(row.ids)
-            assert seq.table is not None
-            self.kv.commit(seq.table, seq.ids, seq.n_computed, now)
+            n_new, table = len(row.ids), seq.table
+            seq.n_computed += n_new
+            assert table is not None
+            if n_new > 1 or kv.has_news(table, seq.n_computed):
+                kv.commit(table, seq.ids, seq.n_computed, now)
 
     def _row(self, seq: Sequence, n_new: int, copies: list[BlockCopy]) -> Row:
-        table, start = seq.table, seq.n_computed
+        table, start, ids = seq.table, seq.n_computed, seq.ids
         assert table is not None
         if table.copies:
             copies.extend(self.kv.take_copies(table))
+        patches = self.kv.take_patches(table) if table.patches else ()
         end = start + n_new
-        n_sample = 1 if end == len(seq.ids) and end < seq.n_limit else 0
-        ids = tuple(seq.ids[start:end]) if n_new > 1 else (seq.ids[start],)
-        return Row(seq.slot, start, ids, n_sample, self.kv.take_patches(table), seq.wants_scores)
+        n_sample = 1 if end == len(ids) and end < seq.n_limit else 0
+        return Row(
+            seq.slot,
+            start,
+            tuple(ids[start:end]) if n_new > 1 else (ids[start],),
+            n_sample,
+            patches,
+            seq.n_scored >= 0 and seq.wants_scores,
+        )
 
-    def _plan_decodes(self, chosen: dict[int, int], now: float) -> int:
+    def _plan_decodes(self, chosen: dict[Sequence, int], now: float) -> int:
         decodes = [s for s in self.running if len(s.ids) - s.n_computed == 1]
         if len(decodes) > self.limits.max_tokens:
             turn = self._turn % len(decodes)
             decodes = (decodes[turn:] + decodes[:turn])[: self.limits.max_tokens]
             self._turn += self.limits.max_tokens
+        size = self.kv.block_size
         for seq in decodes:
-            if seq.slot >= 0 and self._make_room(seq, seq.n_computed + 1, now):
-                chosen[seq.key] = 1
-        return sum(1 for key in chosen if self.live[key].slot >= 0)
+            # Within a block there is room already, which is nearly always.
+            if seq.slot >= 0 and (seq.n_computed % size or self._make_room(seq, seq.n_computed + 1, now)):
+                chosen[seq] = 1
+        return sum(1 for seq in chosen if seq.slot >= 0) if self._preempted else len(chosen)
 
-    def _plan_prefills(self, chosen: dict[int, int], n_decode: int, now: float) -> int:
-        prompts = sorted((s for s in self.running if s.key not in chosen and s.n_todo > 0), key=lambda s: s.key)
+    def _plan_prefills(self, chosen: dict[Sequence, int], n_decode: int, now: float) -> int:
+        prompts = sorted((s for s in self.running if s not in chosen and s.n_todo > 0), key=lambda s: s.key)
         budget = self.limits.max_tokens - n_decode
         if n_decode:
             budget = min(budget, self.pace.chunk_cap())
@@ -206,9 +220,9 @@ class Scheduler:
         n_total = 0
         for seq, n in zip(prompts, given, strict=True):
             if n and seq.slot >= 0 and self._make_room(seq, seq.n_computed + n, now):
-                chosen[seq.key] = n
+                chosen[seq] = n
         for seq in prompts:
-            n_total += chosen.get(seq.key, 0) if seq.slot >= 0 else 0
+            n_total += chosen.get(seq, 0) if seq.slot >= 0 else 0
         return n_total
 
     def _make_room(self, seq: Sequence, n_tokens: int, now: float) -> bool:

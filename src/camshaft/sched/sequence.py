@@ -42,7 +42,8 @@ class Sequence:
         self.n_computed = 0
         self.n_limit = 0  # set when the scheduler takes it
         self.n_cached: int | None = None  # prompt tokens found in the cache at first admission; None before
-        self.n_scored = 0  # prompt tokens whose log-probability is known; the first counts, though nothing predicts it
+        # Prompt tokens whose log-probability is known, the first included, though nothing predicts it; -1 where nobody asked.
+        self.n_scored = -1 if request.sampling.prompt_logprobs is None else 0
         self.n_preempted = 0
         self.slot = -1  # -1: waiting
         self.table: Table | None = None  # None: waiting
@@ -70,7 +71,7 @@ class Sequence:
     @property
     def wants_scores(self) -> bool:
         """Whether prompt log-probabilities are still owed; then nothing may be read from the cache."""
-        return self.request.sampling.prompt_logprobs is not None and self.n_scored < self.n_prompt
+        return 0 <= self.n_scored < self.n_prompt
 
     def check(self) -> None:
         """The order of the numbers. Raises AssertionError."""

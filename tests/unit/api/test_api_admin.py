@@ -182,6 +182,17 @@ async def test_bad_token_calls_are_400s_that_name_the_field(path: str, body: dic
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"prompt": "x" * 524_289}, "prompt"), ({"messages": [HI["messages"][0] | {"content": "x" * 524_289}]}, "messages")],
+)
+async def test_a_text_that_would_hold_a_thread_for_long_is_refused(fields: dict[str, Any], param: str) -> None:
+    async with client_of(app_over(Scripted())) as client:
+        reply = await client.post("/tokenize", json=fields)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+    assert "524,288" in reply.json()["error"]["message"]
+
+
 async def test_the_version_is_shown() -> None:
     assert (await get("/version")).json()["version"]
 

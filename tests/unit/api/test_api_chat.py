@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from api_doubles import CHAT_PATH, HI, Scripted, app_over, chunks_of, client_of, say, scored, served
+from api_doubles import CHAT_PATH, EOS, HI, TEXT_PATH, Scripted, app_over, chunks_of, client_of, say, scored, served
 from camshaft.api.app import create_app
 from camshaft.config import ServerConfig
 from camshaft.observe.metrics import Metrics
-from camshaft.types import ChatPrompt, Delta, Finished, SamplingParams, Started, Usage
+from camshaft.types import ChatPrompt, Delta, Finished, SamplingParams, Started, TokenLogprob, Usage
 
 
 async def ask(upstream: Scripted, **fields: Any) -> dict[str, Any]:
@@ -160,6 +161,23 @@ async def test_logprobs_of_held_back_text_arrive_once_each() -> None:
         for c in chunks
     ]
     assert got == [("", []), ("", ["a"]), ("ab", ["b"]), (None, [])]
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, TEXT_PATH])
+async def test_the_token_that_ended_the_answer_has_no_logprobs_entry_streamed_or_not(path: str) -> None:
+    last = TokenLogprob(EOS, b"</s>", -0.1, ends=True)
+    events = [Started(1, 0, 0.0), Delta("a", (97, EOS), (scored(b"a", id=97), last)), Finished("stop", Usage(1, 0, 2))]
+    for tail in (events, [*events[:1], Delta("a", (97,), (scored(b"a", id=97),)), Delta("", (EOS,), (last,)), events[-1]]):
+        upstream = Scripted(lambda _, tail=tail: tail)
+        for streamed in (False, True):
+            asked = (HI | {"logprobs": True}) if path == CHAT_PATH else {"prompt": "x", "logprobs": 0}
+            async with client_of(app_over(upstream)) as client:
+                body = (await client.post(path, json=asked | {"stream": streamed})).text
+            replies = chunks_of(body) if streamed else [json.loads(body)]
+            logs = [c["choices"][0]["logprobs"] for c in replies if c["choices"] and c["choices"][0]["logprobs"]]
+            tokens = [t for log in logs for t in ([e["token"] for e in log["content"]] if path == CHAT_PATH else log["tokens"])]
+            assert tokens == ["a"]
+            assert len(logs) == 1, "no chunk for nothing"
 
 
 async def test_top_logprobs_absent_or_zero_asks_for_the_chosen_token_alone() -> None:

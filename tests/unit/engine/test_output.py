@@ -55,6 +55,24 @@ def test_before_min_tokens_a_stop_string_is_text() -> None:
     assert ending == Ending("stop", "ab")
 
 
+def test_a_stop_string_that_begins_before_min_tokens_and_ends_after_it_ends_the_answer() -> None:
+    text, ending = feed(output(stop=("STOP",), min_tokens=5), b"go STOP on")
+    assert (text, ending) == ("go ", Ending("stop", "STOP"))
+
+
+def test_a_stop_string_within_min_tokens_is_text_and_the_next_one_ends_it() -> None:
+    assert feed(output(stop=("aba",), min_tokens=3), b"ababa") == ("ab", Ending("stop", "aba"))
+
+
+def test_the_token_that_ends_it_is_marked_among_the_logprobs() -> None:
+    out = output(logprobs=0)
+    for id in (ord("a"), END):
+        out.push(id, RawLogprob(id, -1.0), 0.0)
+    delta = out.finish(Ending("stop"))
+    assert delta is not None
+    assert [(p.id, p.ends) for p in delta.logprobs] == [(ord("a"), False), (END, True)]
+
+
 def test_characters_are_whole_and_ids_come_with_their_step() -> None:
     out = output()
     deltas = []

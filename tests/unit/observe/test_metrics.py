@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from camshaft.observe.instruments import MAX_SERIES, Histogram, counter
-from camshaft.observe.metrics import STAGES, EngineMetrics, Lifetime, Metrics, StepStats
+from camshaft.observe.metrics import STAGES, EngineMetrics, Lifetime, Metrics, StepParts, Steps
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -22,8 +22,10 @@ def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
 def test_a_step_is_shown_under_the_names_that_dashboards_know() -> None:
     metrics = Metrics()
     engine = metrics.engine("m")
-    engine.step(StepStats(3, 2, 0.5, 0.1, n_tokens=70, n_prompt=64, n_generated=2, ttft_s=(0.2,), gaps_s=(0.01, 0.03)))
-    engine.step(StepStats(4, 0, 0.25, 0.2, n_tokens=4, n_prompt=0, n_generated=4))
+    engine.steps(
+        Steps(3, 2, 0.5, 0.1, n_tokens=(70,), n_prompt=64, ttft_s=(0.2,), gaps_s=(0.01, 0.03), parts=StepParts(1.0, 0.5, 8.0, 2.0))
+    )
+    engine.steps(Steps(4, 0, 0.25, 0.2, n_tokens=(4, 3), gaps_s=(0.01,)))
     got = samples(metrics)
     model = (("model_name", "m"),)
     assert got["camshaft_num_requests_running", model] == 4
@@ -31,10 +33,11 @@ def test_a_step_is_shown_under_the_names_that_dashboards_know() -> None:
     assert got["camshaft_kv_cache_usage_perc", model] == 0.25
     assert got["camshaft_kv_cache_waste_perc", model] == 0.2
     assert got["camshaft_prompt_tokens_total", model] == 64
-    assert got["camshaft_generation_tokens_total", model] == 6
+    assert got["camshaft_generation_tokens_total", model] == 4
     assert got["camshaft_time_to_first_token_seconds_count", model] == 1
-    assert got["camshaft_inter_token_latency_seconds_sum", model] == pytest.approx(0.04)
-    assert got["camshaft_iteration_tokens_total_count", model] == 2
+    assert got["camshaft_inter_token_latency_seconds_sum", model] == pytest.approx(0.05)
+    assert got["camshaft_iteration_tokens_total_count", model] == 3
+    assert got["camshaft_step_seconds_total", (*model, ("part", "compute"))] == 8.0
 
 
 def test_a_request_leaves_its_reason_its_times_and_its_prefix_hits() -> None:
