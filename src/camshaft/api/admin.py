@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
@@ -46,6 +45,8 @@ async def show_version(edge: Edge, call: Call) -> None:
 
 def own_version() -> str:
     """The installed package's version; a source tree that was never installed has none."""
+    from importlib.metadata import PackageNotFoundError, version  # brings a parser of e-mail; hardly anybody asks
+
     try:
         return version("camshaft")
     except PackageNotFoundError:

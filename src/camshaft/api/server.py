@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
@@ -20,6 +21,7 @@ from camshaft.config import ServerConfig
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 30
+TICK_S = 1.0
 LAST_CONNECTIONS_S = 5  # for connections to close once every call has ended
 
 
@@ -71,6 +73,7 @@ class _Server(uvicorn.Server):
         self._on_listening = on_listening
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
 
     async def serve_on(self, listener: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -81,6 +84,14 @@ class _Server(uvicorn.Server):
         if self.started and sockets and self._on_listening is not None:
             self._on_listening(address_of(sockets[0]))
 
+    async def main_loop(self) -> None:
+        # The base class looks ten times a second whether it is over, for as long as the server lives. What it does beside that is to
+        # write the Date header anew, which once a second is enough for.
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._over.wait()
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Not passed to the base class: it would stop listening at once, and raise the signal again at the end.
         assert self._loop is not None
@@ -90,6 +101,7 @@ class _Server(uvicorn.Server):
         """Drain and stop; called again, stop at once."""
         if self._draining is not None:
             self.force_exit = self.should_exit = True
+            self._over.set()
             return
         log.info("%s: draining %d requests for at most %g s", why, self._edge.n_inside, self._drain_s)
         self._draining = asyncio.ensure_future(self._drain())
@@ -97,3 +109,4 @@ class _Server(uvicorn.Server):
     async def _drain(self) -> None:
         await self._edge.drain(self._drain_s)
         self.should_exit = True
+        self._over.set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -23,7 +23,8 @@ _MAGIC = b"CAMPACK1"
 _HEAD = struct.Struct("<8sQQ")
 _ALIGN = 64  # what the kernels' loads need
 _MOST_HEADER_BYTES = 16 << 20
-_PIECE_BYTES = 4 << 20
+_BLOCK_BYTES = 2 << 20  # a large page
+_MOST_PIECES = 512  # of one call; POSIX grants 1,024 where a system says nothing else
 
 
 class Matrix(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,8 +86,11 @@ def read(path: Path, key: str, threads: int) -> Pack | None:
     return Pack(map, header.matrices) if intact else None
 
 
-def write(out: BinaryIO, key: str, matrices: Iterable[Packed]) -> Iterable[int]:
-    """Writes a pack, yielding now and then, so that the caller can stop in the middle: the bytes written so far. Raises OSError."""
+def write(out: BinaryIO, key: str, matrices: Iterable[Packed]) -> Iterator[int]:
+    """Writes a pack to an empty file, yielding now and then, so that the caller can stop in the middle: the bytes written so far.
+
+    Raises OSError.
+    """
     listed = list(matrices)
     entries, offset = [], 0
     for m in listed:
@@ -95,13 +99,45 @@ def write(out: BinaryIO, key: str, matrices: Iterable[Packed]) -> Iterable[int]:
         yield 0
     start = _aligned(_HEAD.size + len(_encoded(key, entries, 1 << 50)))
     raw = _encoded(key, entries, start)
-    out.write(_HEAD.pack(_MAGIC, len(raw), _native.checksum(raw)) + raw)
-    for m, entry in zip(listed, entries, strict=True):
-        out.seek(start + entry.offset)
-        for at in range(0, m.data.nbytes, _PIECE_BYTES):
-            out.write(m.data[at : at + _PIECE_BYTES])
-            yield out.tell()
-    out.truncate(start + offset)
+    head = _HEAD.pack(_MAGIC, len(raw), _native.checksum(raw)) + raw
+    parts = [memoryview(head), *(m.data for m in listed)]
+    yield from _write_blocks(out.fileno(), parts, [start, *(_aligned(part.nbytes) for part in parts[1:])])
+
+
+def _write_blocks(fd: int, parts: Iterable[memoryview], rooms: Iterable[int]) -> Iterator[int]:
+    """Writes each part, filled up with zeros to its room, in blocks of exactly `_BLOCK_BYTES` wherever matrices begin and end.
+
+    The system's cache then holds the file in pages of that size, where the file system can, and a step that walks all weights misses the
+    TLB a five-hundredth as often.
+    """
+    block: list[memoryview] = []
+    n = written = 0
+    for part, room in zip(parts, rooms, strict=True):
+        for piece in (part, memoryview(bytes(room - part.nbytes))):
+            at = 0
+            while at < piece.nbytes:
+                taken = piece[at : at + _BLOCK_BYTES - n]
+                block.append(taken)
+                at, n = at + taken.nbytes, n + taken.nbytes
+                if n == _BLOCK_BYTES:
+                    written += _write_all(fd, block)
+                    block, n = [], 0
+                    yield written
+    yield written + _write_all(fd, block)
+
+
+def _write_all(fd: int, block: list[memoryview]) -> int:
+    """One call for all pieces; only where it wrote less, a copy and more calls. The bytes written."""
+    total = 0
+    for first in range(0, len(block), _MOST_PIECES):
+        pieces = block[first : first + _MOST_PIECES]
+        n = sum(piece.nbytes for piece in pieces)
+        sent = os.writev(fd, pieces)
+        rest = b"".join(pieces)[sent:] if sent < n else b""
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        total += n
+    return total
 
 
 def _encoded(key: str, entries: list[Matrix], start: int) -> bytes:
