@@ -83,10 +83,10 @@ void bind_builder(nb::module_& m) {
   nb::class_<Builder> c(m, "Builder");
   c.def(
       "__init__",
-      [](Builder* self, const std::string& isa, int threads, const std::string& compute, int max_tokens, int max_slots, int vocab_size) {
-        new (self) Builder(ProgramOptions{isa, threads, compute, max_tokens, max_slots, vocab_size});
+      [](Builder* self, const std::string& isa, int threads, const std::string& compute, int max_tokens, int max_slots, int vocab_size,
+         bool pin_threads) { new (self) Builder(ProgramOptions{isa, threads, compute, max_tokens, max_slots, vocab_size, pin_threads});
       },
-      nb::kw_only(), "isa"_a, "threads"_a, "compute"_a, "max_tokens"_a, "max_slots"_a, "vocab_size"_a);
+      nb::kw_only(), "isa"_a, "threads"_a, "compute"_a, "max_tokens"_a, "max_slots"_a, "vocab_size"_a, "pin_threads"_a = false);
   c.def("weight", &weight, "type"_a, "rows"_a, "cols"_a, "data"_a, "row_order"_a.none() = nb::none(), "form"_a = "");
   c.def("mapped_weight", &mapped_weight, "file"_a, "offset"_a, "form"_a, "rows"_a, "cols"_a);
   c.def("weight_bytes", &Builder::weight_bytes);

@@ -84,7 +84,7 @@ Builder::Builder(const ProgramOptions& o) : parts_(std::make_unique<Parts>()) {
   net.limits = {o.max_tokens, o.max_slots, o.vocab_size};
   net.int8 = o.compute == "int8";
   net.max_positions = 0;
-  parts_->pool = std::make_unique<ThreadPool>(o.threads ? o.threads : usable_cores());
+  parts_->pool = std::make_unique<ThreadPool>(o.threads ? o.threads : usable_cores(), o.pin_threads);
 }
 
 Builder::~Builder() = default;

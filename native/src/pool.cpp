@@ -14,6 +14,11 @@
 
 #include "float_mode.h"
 
+#ifdef __linux__
+#include <pthread.h>
+#include <sched.h>
+#endif
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -23,6 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr auto kSpinInStep = std::chrono::milliseconds(2);  // longer than anything that one thread does alone between two loops
 constexpr auto kLate = std::chrono::milliseconds(1);  // less than a time slice, more than what interrupts and short threads take
 constexpr int kLateChunks = 4;                        // and so many chunks: they differ in length
 constexpr auto kShortestLeave = std::chrono::milliseconds(4), kLongestLeave = std::chrono::milliseconds(512);
@@ -37,17 +43,59 @@ inline void pause() {
 #endif
 }
 
-// Spins until `done()`, and does `meanwhile` all along; false if it was not so within kSpin.
-template <class Done, class Meanwhile> bool spin(Done done, Meanwhile meanwhile) {
-  const auto end = Clock::now() + kSpin;
+// Spins until `done()`, and does `meanwhile` all along; false if it was not so within kSpin, or, while `in_step`, kSpinInStep.
+template <class Done, class Meanwhile> bool spin(const std::atomic<bool>& in_step, Done done, Meanwhile meanwhile) {
+  const auto began = Clock::now();
+  Clock::duration spun{0};
   do {
     for (int i = 0; i < kPausesPerCheck; ++i) {
       if (done()) return true;
       meanwhile();
     }
-  } while (Clock::now() < end);
+    spun = Clock::now() - began;
+  } while (spun < kSpin || (spun < kSpinInStep && in_step.load(std::memory_order_relaxed)));
   return done();
 }
+
+#ifdef __linux__
+// Keeps workers on cores of their own.
+class Places {
+ public:
+  Places() = default;
+  Places(bool wanted, int threads) {
+    cpu_set_t set;
+    if (!wanted || threads < 2 || sched_getaffinity(0, sizeof set, &set) != 0 || CPU_COUNT(&set) != threads) return;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &set)) cores_.push_back(cpu);
+  }
+  // Workers go to the cores that the calling thread is not on. A system call for each of them, but only after the caller has moved.
+  void keep_off_the_callers(std::vector<std::thread>& workers) {
+    if (cores_.empty()) return;
+    const int callers = sched_getcpu();
+    if (callers == callers_) return;
+    callers_ = callers;
+    auto core = cores_.begin();
+    for (std::thread& worker : workers) {
+      if (core != cores_.end() && *core == callers) ++core;
+      if (core == cores_.end()) return;
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(*core++, &set);
+      pthread_setaffinity_np(worker.native_handle(), sizeof set, &set);  // where it fails, the worker stays where it may
+    }
+  }
+
+ private:
+  std::vector<int> cores_;  // empty: the system places everybody
+  int callers_ = -1;
+};
+#else
+class Places {
+ public:
+  Places(bool, int) {}
+  void keep_off_the_callers(std::vector<std::thread>&) {}
+};
+#endif
 
 // Memory that will be read soon, fetched piece by piece by whoever has nothing else to do.
 class Ahead {
@@ -69,12 +117,14 @@ class Ahead {
   std::atomic<uintptr_t> end_{0};
 };
 
-// How long one worker stays away: twice as long as before if it lost its core again soon after it was back.
+// How long one worker stays away: not at all the first time, and twice as long as before if it lost its core again soon after it was back.
+// Something short that runs now and then costs less than doing without a thread.
 class Leave {
  public:
   void take(const std::atomic<bool>& stopping) {
     const auto now = Clock::now();
-    length_ = now - back_ > kProof + length_ ? kShortestLeave : std::min(2 * length_, kLongestLeave);
+    const bool again = now - back_ <= kProof + length_;
+    length_ = again ? std::clamp(2 * length_, kShortestLeave, kLongestLeave) : std::chrono::milliseconds(0);
     while (Clock::now() - now < length_ && !stopping.load(std::memory_order_relaxed)) std::this_thread::sleep_for(kShortestLeave);
     back_ = Clock::now();
   }
@@ -96,7 +146,7 @@ struct Loop {
 }  // namespace
 
 struct ThreadPool::State {
-  explicit State(int threads) {
+  State(int threads, bool pinned) : places(pinned, threads) {
     workers.reserve(size_t(threads - 1));
     try {
       for (int i = 1; i < threads; ++i) workers.emplace_back([this, i] { work(i); });
@@ -109,9 +159,13 @@ struct ThreadPool::State {
 
   void stop() {
     stopping.store(true, std::memory_order_relaxed);
-    wake.fetch_add(1);
-    wake.notify_all();
+    wake_all();
     for (std::thread& t : workers) t.join();
+  }
+
+  void wake_all() {
+    wake.fetch_add(1);
+    wake.notify_all();  // a system call only if somebody sleeps
   }
 
   // Takes chunks until there are none; returns how many it ran.
@@ -132,7 +186,7 @@ struct ThreadPool::State {
     uint32_t known = 0;
     Leave leave;
     while (true) {
-      if (!spin([&] { return wake.load(std::memory_order_acquire) != known; }, [&] { ahead.fetch_or_pause(); })) wake.wait(known);
+      if (!spin(in_step, [&] { return wake.load(std::memory_order_acquire) != known; }, [&] { ahead.fetch_or_pause(); })) wake.wait(known);
       known = wake.load(std::memory_order_acquire);
       if (stopping.load(std::memory_order_relaxed)) return;
       if (sent_away.load(std::memory_order_relaxed) == worker) {
@@ -151,14 +205,13 @@ struct ThreadPool::State {
     loop = next;
     pending.store(chunks, std::memory_order_relaxed);
     word.store(uint64_t(chunks) << 32, std::memory_order_release);
-    wake.fetch_add(1);
-    wake.notify_all();  // a system call only if somebody sleeps
+    wake_all();
     const auto began = Clock::now();
     const int ran = drain(0);
     const auto ready = Clock::now();
     pending.fetch_sub(ran, std::memory_order_acq_rel);
     const auto finished = [&] { return pending.load(std::memory_order_acquire) == 0; };
-    if (spin(finished, [&] { ahead.fetch_or_pause(); })) return;
+    if (spin(in_step, finished, [&] { ahead.fetch_or_pause(); })) return;
     for (int left = pending.load(std::memory_order_acquire); left != 0; left = pending.load(std::memory_order_acquire)) pending.wait(left);
     // Whoever finished last; where two were late together, either will do.
     if (ran > 0 && Clock::now() - ready > kLate + (ready - began) / ran * kLateChunks) sent_away.store(finisher.load(std::memory_order_relaxed), std::memory_order_relaxed);
@@ -168,17 +221,28 @@ struct ThreadPool::State {
   alignas(kAlign) std::atomic<uint64_t> word{0};
   alignas(kAlign) std::atomic<int> pending{0};
   alignas(kAlign) std::atomic<uint32_t> wake{0};
-  std::atomic<bool> stopping{false};
+  std::atomic<bool> stopping{false}, in_step{false};
   std::atomic<int> finisher{0};   // the worker that gave chunks back last
   std::atomic<int> sent_away{0};  // the worker that is to take leave; 0: none
   Loop loop;
   Ahead ahead;
+  Places places;
 };
 
-ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>(std::max(1, threads))) {}
+ThreadPool::ThreadPool(int threads, bool pinned) : state_(std::make_unique<State>(std::max(1, threads), pinned)) {}
 ThreadPool::~ThreadPool() = default;
 void ThreadPool::expect(const void* data, size_t bytes) { state_->ahead.set(data, bytes); }
 int ThreadPool::size() const { return int(state_->workers.size()) + 1; }
+
+ThreadPool::Step::Step(ThreadPool& pool) : pool_(pool) {
+  State& state = *pool.state_;
+  if (state.workers.empty()) return;
+  state.places.keep_off_the_callers(state.workers);
+  state.in_step.store(true, std::memory_order_relaxed);
+  state.wake_all();  // by the first loop they are there
+}
+
+ThreadPool::Step::~Step() { pool_.state_->in_step.store(false, std::memory_order_relaxed); }
 
 void ThreadPool::run(int n, int grain, LoopBody body) {
   if (n <= 0) return;

@@ -73,6 +73,7 @@ void Program::release(int slot) {
 std::vector<RowOutput> Program::run(const Batch& batch) {
   Parts& p = *parts_;
   const FloatMode mode;
+  const ThreadPool::Step step_lasts(*p.pool);
   p.times.start();
   p.batch.prepare(batch, p.slots);
   std::vector<RowOutput> out;

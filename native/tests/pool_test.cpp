@@ -10,6 +10,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#ifdef __linux__
+#include <sched.h>
+#endif
 
 using namespace camshaft;
 
@@ -121,6 +124,49 @@ void a_worker_on_leave_comes_back_and_keeps_no_pool_from_its_end() {
   }
 }
 
+void threads_without_work_stay_awake_while_a_step_lasts_and_park_after_it() {
+  ThreadPool pool(4);
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int> count{0};
+    auto body = [&](int begin, int end, int) { count += end - begin; };
+    {
+      const ThreadPool::Step step(pool);
+      for (int loop = 0; loop < 3; ++loop) {
+        pool.run(40, 1, body);
+        std::this_thread::sleep_for(std::chrono::microseconds(round * 10));
+      }
+    }
+    CHECK(count == 120);
+  }
+}
+
+#ifdef __linux__
+int allowed_cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+// As many threads as cores: each worker gets one of its own, the caller keeps them all. Fewer threads: nobody is pinned.
+void workers_are_pinned_where_they_have_the_cores_to_themselves() {
+  const int cores = allowed_cores();
+  if (cores < 2) return;
+  for (int threads : {cores, cores + 1}) {
+    ThreadPool pool(threads, true);
+    std::atomic<int> free_to_move{0}, bound{0};
+    auto body = [&](int, int, int worker) {
+      if (worker) ++(allowed_cores() == 1 ? bound : free_to_move);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    while (bound + free_to_move == 0) {
+      const ThreadPool::Step step(pool);
+      pool.run(4 * threads, 1, body);
+    }
+    CHECK((threads == cores ? free_to_move : bound) == 0);
+    CHECK(allowed_cores() == cores);
+  }
+}
+#endif
+
 void pools_are_made_and_destroyed_at_any_moment() {
   for (int round = 0; round < 50; ++round) {
     ThreadPool pool(1 + round % 4);
@@ -157,6 +203,10 @@ int main() {
   RUN(the_caller_alone_finishes_a_loop_whose_workers_are_all_asleep);
   RUN(a_worker_that_keeps_the_others_waiting_stays_away_for_a_while);
   RUN(a_worker_on_leave_comes_back_and_keeps_no_pool_from_its_end);
+  RUN(threads_without_work_stay_awake_while_a_step_lasts_and_park_after_it);
+#ifdef __linux__
+  RUN(workers_are_pinned_where_they_have_the_cores_to_themselves);
+#endif
   RUN(pools_are_made_and_destroyed_at_any_moment);
   RUN(every_thread_computes_in_one_float_mode_and_the_caller_gets_its_own_back);
   return camshaft::test::result();

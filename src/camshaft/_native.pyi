@@ -60,7 +60,9 @@ class Part(NamedTuple):
 class Builder:
     """Collects weights, vectors, buffers and nodes in order; `build` freezes them into a Program. Ids are small ints of this builder."""
 
-    def __init__(self, *, isa: str, threads: int, compute: str, max_tokens: int, max_slots: int, vocab_size: int) -> None: ...
+    def __init__(
+        self, *, isa: str, threads: int, compute: str, max_tokens: int, max_slots: int, vocab_size: int, pin_threads: bool = False
+    ) -> None: ...
     def weight(
         self, type: int, rows: int, cols: int, data: NDArray[np.uint8], row_order: NDArray[np.int32] | None = None, form: str = ""
     ) -> int:

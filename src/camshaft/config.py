@@ -45,6 +45,7 @@ class EngineConfig:
     )
     block_size: int = opt(32, "tokens in a KV block (16, 32, 64 or 128)", lo=16, hi=128)
     threads: int = opt(0, "compute threads; 0 takes the cores that this process may use", lo=0, hi=1024)
+    pin_threads: bool = opt(True, "each compute thread stays on a core of its own, where there are as many of them as usable cores")
     compute: str = opt(
         "int8", "int8 quantises activations for packed weights; f32 computes on dequantised weights", choices=("int8", "f32")
     )

@@ -1,4 +1,4 @@
-// A fixed set of threads for parallel loops. The calling thread is worker 0. Workers spin briefly between loops of one step, then park.
+// A fixed set of threads for parallel loops. The calling thread is worker 0. Workers spin while a step lasts and briefly after it, then park.
 #pragma once
 #include <functional>
 #include <memory>
@@ -18,12 +18,25 @@ class LoopBody {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);
+  // `pinned`: each worker stays on a core of its own, none of them on the caller's, where the process may use exactly as many cores as there
+  // are threads; elsewhere the system places them better. The caller itself is never moved.
+  explicit ThreadPool(int threads, bool pinned = false);
   ~ThreadPool();
   int size() const;
   // Runs body(begin, end, worker) over [0, n) in chunks of `grain`, handed out dynamically; returns when all are done. Every thread has
   // the same MXCSR (0x1F80: round to nearest, denormals kept), set on entry and restored on the caller. One loop at a time; not reentrant. An exception must not leave the body.
   void run(int n, int grain, LoopBody body);
+  // While one of these lives a step is computed: threads without work keep their cores. One that is given back comes back late where others
+  // want it too, by as much as a time slice.
+  class Step {
+   public:
+    explicit Step(ThreadPool& pool);
+    ~Step();
+    Step(const Step&) = delete;
+    Step& operator=(const Step&) = delete;
+   private:
+    ThreadPool& pool_;
+  };
   // What the loop after the next will read first, or nothing. Threads that wait for others fetch it into their caches meanwhile, so that
   // memory does not rest while one thread works alone. Only a hint: it is never read, and may be anything.
   void expect(const void* data, size_t bytes);

@@ -73,6 +73,7 @@ struct ProgramOptions {
   int threads = 0;      // 0: usable_cores()
   std::string compute;  // int8 or f32
   int max_tokens = 0, max_slots = 0, vocab_size = 0;
+  bool pin_threads = false;  // see ThreadPool
 };
 
 struct MatrixSpec {

@@ -65,6 +65,7 @@ class CpuRunner:
             max_tokens=capacity.max_tokens,
             max_slots=capacity.max_slots,
             vocab_size=capacity.vocab_size,
+            pin_threads=config.pin_threads,
         )
         packs = PackCache(cache_dir() / "packed", int(config.weight_cache_gb * 1e9))
         known = model.known_hash()
