@@ -75,7 +75,8 @@ async def _stream(call: Call, writer: Writer) -> None:
                 await call.open_stream()
             if isinstance(event, Finished):
                 ends[index] = event
-            if data := writer.chunk(index, event):
+            data = writer.chunk(index, event)
+            if data and not call.write_now(data):
                 await call.write(data)
     usage = _summed(call, writer, ends)
     await call.close_stream(writer.usage_chunk(usage) + DONE if plan.include_usage else DONE)

@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Coroutine, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from camshaft.api.asgi import Message, Receive, Scope, Send
 from camshaft.errors import BadRequest, BodyTooLarge, CamshaftError, Cancelled, DeadlineExceeded
@@ -17,12 +17,21 @@ T = TypeVar("T")
 BODY_WAIT_S = 60.0  # for a whole body to arrive
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}\Z")
 
+WIRE = "camshaft.wire"  # name of the extension in an ASGI scope
 JSON = b"application/json"
 STREAM_HEAD = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # keeps nginx from collecting events into pages
 )
+
+
+class Wire(Protocol):
+    """A way round ASGI for the bytes of an open stream, where the server offers one: a call, and no message, task or task switch."""
+
+    def write(self, data: bytes) -> bool:
+        """False, and nothing done, where the client is slow or gone: send it the long way, which waits."""
+        ...
 
 
 class Call:
@@ -32,6 +41,7 @@ class Call:
         self.scope = scope
         self.receive = receive
         self._send = send
+        self._wire: Wire | None = scope.get("extensions", {}).get(WIRE)
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         given = self.headers.get(b"x-request-id", b"")
         # A client's id comes back and is logged, if it is short and plain; it never names anything inside.
@@ -40,7 +50,9 @@ class Call:
         self.began_at = time.perf_counter()
         self.status = 0  # 0: nothing sent yet
         self.streaming = False
-        self.send_s = 0.0  # time spent handing bytes to the socket, waiting for a slow client included
+        self.send_s = (
+            0.0  # time that handing bytes to the socket took, waiting for a slow client included; what went at once is not counted
+        )
         self.notes: dict[str, object] = {}  # for the log line at the end
         self._task: asyncio.Task[Any] | None = None
         self._ended_by: CamshaftError | None = None
@@ -120,6 +132,10 @@ class Call:
         """The head of a server-sent event stream."""
         self.streaming = True
         await self._start(200, list(STREAM_HEAD))
+
+    def write_now(self, data: bytes) -> bool:
+        """Bytes of an open stream, if that can be without waiting. False: `write` them."""
+        return self._wire is not None and self._wire.write(data)
 
     async def write(self, data: bytes) -> None:
         """Bytes of an open stream. Returns when the socket took them, so that a slow client slows its own call and nothing else."""

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import asyncio
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from camshaft.api.call import WIRE
 
 # A packet may hold the head and the beginning of the body, so that this is well above what a head needs.
 MAX_HEAD_BYTES = 524_288
 HEAD_WAIT_S = 30.0
+
+
+class HttpWire:
+    """Implements call.Wire over uvicorn: one chunk of a body, written as it is."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    def write(self, data: bytes) -> bool:
+        cycle = self._cycle
+        if cycle.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
+            return False
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return True
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -41,6 +57,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._stop_waiting()
         super().on_headers_complete()
+        if self.cycle is not None:  # an upgrade has none
+            self.cycle.scope["extensions"] = {WIRE: HttpWire(self.cycle)}  # type: ignore[dict-item]
 
     def _await_head(self) -> None:
         self._n_head = 0

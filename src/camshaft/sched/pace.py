@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 
-TARGET_STEP_S = 0.25  # longest step wanted while somebody's stream waits for it; half of the pause that a reader notices
+TARGET_STEP_S = 0.45  # longest step wanted while somebody's stream waits for it: a reader notices half a second
 LEAST_CHUNK = 16  # tokens; below it a prompt would hardly move
 _KEEP = 0.7  # share of the old estimate in the new one
+_LEAST_SURPRISE, _MOST_SURPRISE = 1.25, 2.0  # how many times longer than expected a step may take; what is beyond no chunk can help
+_FIRST_SURPRISE = 1.8  # before any was measured
+_CALM = 0.95  # what is left of a surprise after a step that brought no larger one
 _MEMORY_S = 15.0  # how far back the drain rate looks
 
 
 class Pace:
-    """Running estimates of step times and of the rate at which prompts are worked off."""
+    """Running estimates of step times, of how far steps exceed them, and of the rate at which prompts are worked off."""
 
     def __init__(self) -> None:
         self._decode_s = 0.0  # a step without prompt tokens
         self._prefill_s = 0.0  # one prompt token beyond that
+        self._surprise = _FIRST_SURPRISE  # times that a step took of what was expected, the worst of late
         self._drained = 0.0  # prompt tokens that left the line, older ones counting less
         self._drained_at: float | None = None
         self._watched_s = 0.0
@@ -25,15 +29,22 @@ class Pace:
         if not n_prefill:
             self._decode_s = _blend(self._decode_s, step_s)
             return
+        if n_decode and self._prefill_s > 0:
+            calmer = 1.0 + _CALM * (self._surprise - 1.0)
+            self._surprise = min(_MOST_SURPRISE, max(_LEAST_SURPRISE, calmer, step_s / self.step_s(n_prefill)))
         own = step_s - (self._decode_s if n_decode else 0.0)
         # A step is never free, whatever the clock says: a cap that only grows would end in one long step.
         self._prefill_s = _blend(self._prefill_s, max(own, 0.1 * step_s) / n_prefill)
 
     def chunk_cap(self) -> int:
-        """Prompt tokens that may be computed beside running decodes. Changes when tokens are computed, never which."""
+        """Prompt tokens that may be computed beside running decodes. Changes when tokens are computed, never which.
+
+        As many as keep even a step that surprises as the worst of late within the target. The steadier the machine, the longer the
+        chunks, and the fewer times a prompt pays for the decodes beside it.
+        """
         if self._prefill_s <= 0:
             return 4 * LEAST_CHUNK  # nothing measured yet
-        return max(LEAST_CHUNK, int((TARGET_STEP_S - self._decode_s) / self._prefill_s))
+        return max(LEAST_CHUNK, int((TARGET_STEP_S / self._surprise - self._decode_s) / self._prefill_s))
 
     def step_s(self, n_prefill: int) -> float:
         """How long a step with that many prompt tokens is expected to take."""

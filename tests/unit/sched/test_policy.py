@@ -102,8 +102,24 @@ def test_chunks_beside_decodes_keep_the_step_short() -> None:
     for _ in range(20):
         pace.observe(0, 16, 0.02)
         pace.observe(100, 16, 0.02 + 100 * 0.001)
-    assert 200 <= pace.chunk_cap() <= 240
-    assert pace.step_s(pace.chunk_cap()) <= TARGET_STEP_S + 1e-9
+    assert 200 <= pace.chunk_cap() <= 350
+    assert 1.25 * pace.step_s(pace.chunk_cap()) <= TARGET_STEP_S + 1e-9
+
+
+def test_steps_that_take_longer_than_expected_shorten_the_chunks_and_calm_ones_lengthen_them() -> None:
+    def mixed(pace: Pace, times: float, n: int) -> int:
+        for _ in range(n):
+            pace.observe(100, 16, times * pace.step_s(100))
+        return pace.chunk_cap()
+
+    pace = Pace()
+    pace.observe(0, 16, 0.02)
+    pace.observe(100, 16, 0.12)
+    at_first, calm = pace.chunk_cap(), mixed(pace, 1.0, 60)
+    assert calm > 1.3 * at_first
+    assert mixed(pace, 1.6, 1) < 0.75 * calm
+    assert mixed(pace, 50.0, 1) >= LEAST_CHUNK
+    assert mixed(pace, 1.0, 200) >= LEAST_CHUNK
 
 
 def test_a_slow_machine_still_moves_prompts() -> None:
