@@ -50,7 +50,10 @@ def chosen(args: argparse.Namespace, avx512: bool) -> tuple[list[Line], list[Tas
 
 
 def report(found: list[Judged]) -> str:
-    return harness.table(("measure", "figure", "spread", "bar", "aim", ""), [each.row() for each in found])
+    """The table of lines, and below it what could not be measured, with the reason, lest it be missing in silence."""
+    table = harness.table(("measure", "figure", "spread", "bar", "aim", ""), [each.row() for each in found])
+    absent = sorted({f"- {reason}" for each in found for reason in each.absent})
+    return "\n".join([table, *(["", "Not measured, or not in every round:", "", *absent] if absent else [])])
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:

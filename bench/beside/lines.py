@@ -41,7 +41,7 @@ class Line(NamedTuple):
 class Judged(NamedTuple):
     line: Line
     found: Found
-    why_absent: str = ""
+    absent: tuple[str, ...] = ()  # which of its tasks failed, and why
 
     @property
     def figure(self) -> float:
@@ -67,15 +67,13 @@ class Judged(NamedTuple):
         limits = (sign + line.form.format(line.bar), sign + line.form.format(line.aim))
         name = f"{line.name} ({self.found.beside})" if self.found.beside else line.name
         if not values:
-            return (name, self.why_absent, "", *limits, self.verdict)
+            return (name, "; ".join(self.absent) or "not in this run", "", *limits, self.verdict)
         spread = f"{line.form.format(min(values))} – {line.form.format(max(values))}" if len(values) > 1 else "1 round"
         return (name, line.form.format(self.figure), spread, *limits, self.verdict)
 
 
 def judge(line: Line, rounds: Rounds, absent: Mapping[str, str]) -> Judged:
-    found = line.find(rounds)
-    reasons = [f"{task}: {absent[task]}" for task in line.tasks if task in absent]
-    return Judged(line, found, "; ".join(reasons) or "not in this run")
+    return Judged(line, line.find(rounds), tuple(f"{task}: {absent[task]}" for task in line.tasks if task in absent))
 
 
 # ----------------------------------------------------------------------------------------------------------------- values
