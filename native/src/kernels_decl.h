@@ -17,7 +17,6 @@
   namespace camshaft::isa {                                                                                                          \
   CAMSHAFT_DECL size_t acts_bytes(int tokens, int cols);                                                                             \
   CAMSHAFT_DECL void quantize(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* acts);                                  \
-  CAMSHAFT_DECL void quantize_rest(Rows x, int cols, int t_begin, int t_end, Rows rest);                                             \
   CAMSHAFT_DECL void linear_q_q4(const LinearArgs& a, int tile_begin, int tile_end);                                                 \
   CAMSHAFT_DECL void linear_q_q4s(const LinearArgs& a, int tile_begin, int tile_end);                                                \
   CAMSHAFT_DECL void linear_q_q5(const LinearArgs& a, int tile_begin, int tile_end);                                                 \

@@ -30,9 +30,6 @@ ActCache::ActCache(Network& net, int max_cols) {
     if (b.width <= max_cols) most = std::max(most, size_t(blocks) * round_up(net.kernels->acts_bytes(block, b.width), kAlign));
   }
   data_ = net.arena.bytes(most);
-  rest_data_ = net.arena.bytes(most);
-  rest_.stride = int64_t(round_up(size_t(max_cols), kGroup));
-  rest_.data = net.arena.floats(size_t(rest_.stride) * size_t(net.limits.max_tokens));
 }
 
 std::span<const ActCache::Block> ActCache::get(const Network& net, ThreadPool& pool, Rows x, int cols, int tokens, int source) {
@@ -43,7 +40,7 @@ std::span<const ActCache::Block> ActCache::get(const Network& net, ThreadPool& p
   for (int first = 0; first < tokens; first += block) {
     const size_t at = blocks_.size() * bytes;
     const int n = std::min(block, tokens - first);
-    blocks_.push_back({{data_ + at, n, cols}, {rest_data_ + at, n, cols}, first});
+    blocks_.push_back({{data_ + at, n, cols}, first});
   }
   // A block's size is a multiple of kActTile, so a unit of kActTile tokens lies in one block.
   auto body = [&](int begin, int end, int) {
@@ -51,10 +48,7 @@ std::span<const ActCache::Block> ActCache::get(const Network& net, ThreadPool& p
       const Block& b = blocks_[size_t(unit * kActTile / block)];
       const int t = unit * kActTile - b.first;
       const int end_t = std::min(t + kActTile, b.acts.tokens);
-      const Rows from{x[b.first], x.stride}, rest{rest_[b.first], rest_.stride};
-      net.kernels->quantize(from, cols, t, end_t, b.acts.tokens, const_cast<uint8_t*>(b.acts.data));
-      net.kernels->quantize_rest(from, cols, t, end_t, rest);
-      net.kernels->quantize(rest, cols, t, end_t, b.rest.tokens, const_cast<uint8_t*>(b.rest.data));
+      net.kernels->quantize({x[b.first], x.stride}, cols, t, end_t, b.acts.tokens, const_cast<uint8_t*>(b.acts.data));
     }
   };
   const int units = ceil_div(tokens, kActTile);
@@ -87,14 +81,10 @@ void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const Li
       const int t0 = std::max(begin, base) - base, t1 = std::min(end, base + job.w->tiles()) - base;
       base += job.w->tiles();
       if (t0 >= t1) continue;
-      LinearArgs args{*job.w, {}, {x[first], x.stride}, n, job.bias, accumulate, false, {job.y[first], job.y.stride}};
+      LinearArgs args{*job.w, {}, {x[first], x.stride}, n, job.bias, accumulate, {job.y[first], job.y.stride}};
       const bool integer = is_integer(s.net, job.w->form);
       if (integer) args.q = quantised[size_t(b)].acts;
       (integer ? k.linear_q : k.linear_f)[size_t(job.w->form)](args, t0, t1);
-      if (!integer) continue;
-      // The second plane right behind the first, while these tiles are still in the nearest cache.
-      args.q = quantised[size_t(b)].rest, args.bias = nullptr, args.accumulate = args.sparse = true;
-      k.linear_q[size_t(job.w->form)](args, t0, t1);
     }
   };
   // Chunks small enough to level out a slow core, large enough (in bytes of weights times tokens) to be worth handing out.

@@ -41,7 +41,6 @@ class ActCache {
   ActCache(Network& net, int max_cols);
   struct Block {
     Acts acts;
-    Acts rest;  // the second plane
     int first;  // token
   };
   // Blocks of `tokens` rows of x; quantises unless buffer `source` is what it quantised last.
@@ -54,8 +53,6 @@ class ActCache {
 
  private:
   uint8_t* data_ = nullptr;
-  uint8_t* rest_data_ = nullptr;
-  Rows rest_{};  // float32 of the second plane, before it is quantised
   int source_ = -1, cols_ = 0, tokens_ = 0;
   std::vector<Block> blocks_;
 };

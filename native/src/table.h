@@ -15,7 +15,6 @@ template <class F> F* first_of(F* mine, F* reference) { return mine ? mine : ref
     .name = #isa,                                                                                                   \
     .acts_bytes = CAMSHAFT_PICK(isa, acts_bytes),                                                                   \
     .quantize = CAMSHAFT_PICK(isa, quantize),                                                                       \
-    .quantize_rest = CAMSHAFT_PICK(isa, quantize_rest),                                                             \
     .linear_q = {CAMSHAFT_PICK(isa, linear_q_q4), CAMSHAFT_PICK(isa, linear_q_q4s), CAMSHAFT_PICK(isa, linear_q_q5),\
                  CAMSHAFT_PICK(isa, linear_q_q8), CAMSHAFT_PICK(isa, linear_q_q8h), nullptr, nullptr, nullptr},     \
     .linear_f = {CAMSHAFT_PICK(isa, linear_f_q4), CAMSHAFT_PICK(isa, linear_f_q4s), CAMSHAFT_PICK(isa, linear_f_q5),\

@@ -18,17 +18,21 @@ namespace camshaft {
 // the instruction set's own; size and writer come from its table. For x in a group: d = max|x| / 127 (one IEEE division),
 // q = round-to-nearest-even(x * (1/d as one IEEE division 127/max|x|)), clamped to +-127; an all-zero group has d = 0, q = 0.
 // sum = d * float(sum of q).
+// The second plane: a group whose largest value towers over the others (sum of q^2 below kOutlierBelow) rounds those others away, so
+// fma(-d, float(q), x), what is lost, is quantised in the same way and multiplied as well: 16 bits for such groups. Every other group is
+// empty there, and so is one whose second d is 0.
 struct Acts {
   const uint8_t* data;
   int tokens, cols;
 };
 
 // y[t, r] = sum over inputs, for tokens [0, tokens) and output rows of tiles [tile_begin, tile_end).
-// Order for int8 compute, per output: acc = 0; for g ascending: acc = fma(float(isum_g), d_w * d_a, acc); then for forms with a
-// minimum acc = fma(m_w, sum_a, acc). q4s: isum is over (u - 8) * q. q8h: the two halves of a group in order, each with its own d_w.
+// Order for int8 compute, per output and plane: acc = 0; for g ascending: acc = fma(float(isum_g), d_w * d_a, acc); then for forms with a
+// minimum acc = fma(m_w, sum_a, acc). q4s: isum is over (u - 8) * q. q8h: the two halves of a group in order, each with its own d_w. The
+// second plane's sum passes over empty groups.
 // Order for float compute (bf16 f16 f32 always; every form when compute is f32), per output: acc = 0; for k ascending: acc = fma(w_k, x_k, acc),
 // with w_k as unpack_row gives it.
-// Then, in order: + bias[r] if bias; y = acc, or y = y + acc if `accumulate` (residual).
+// Then, in order: + bias[r] if bias; y = acc, or y = y + acc if `accumulate` (residual); y = y + the second plane's sum if any group is in it.
 struct LinearArgs {
   Packed w;
   Acts q;            // int8 compute
@@ -36,7 +40,6 @@ struct LinearArgs {
   int tokens;
   const float* bias; // [rows] or null
   bool accumulate;
-  bool sparse;       // int8 compute: groups with d_a = 0 add nothing and may be skipped (most of a second plane is zero)
   Rows y;            // [tokens, rows]
 };
 
@@ -111,12 +114,9 @@ struct Kernels {
   const char* name;  // ref, avx2, avx512
 
   size_t (*acts_bytes)(int tokens, int cols);
-  // Quantises tokens [t_begin, t_end) of x; t_begin is a multiple of kActTile, so that threads never share a cache line of the output.
+  // Quantises tokens [t_begin, t_end) of x, both planes; t_begin and, but for the last, t_end are multiples of kActTile, so that threads
+  // share no tile of the output.
   void (*quantize)(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* acts);
-  // The second plane. A group whose largest value towers over the others (sum of q^2 below kOutlierBelow) rounds those others away; there
-  // rest[t][i] = fma(-d, float(q), x[t][i]), what quantize loses, with d and q as quantize makes them; every other group's rest is 0. Columns
-  // go up to cols rounded up to 32. Quantised in turn and multiplied as well, it gives such groups 16 bits. rest may not be x.
-  void (*quantize_rest)(Rows x, int cols, int t_begin, int t_end, Rows rest);
   // linear_q[form] is null for bf16, f16 and f32.
   void (*linear_q[kForms])(const LinearArgs& a, int tile_begin, int tile_end);
   void (*linear_f[kForms])(const LinearArgs& a, int tile_begin, int tile_end);

@@ -5,23 +5,38 @@
 #include "kernels_decl.h"
 
 namespace camshaft::avx2 {
+namespace {
 
-size_t acts_bytes(int tokens, int cols) { return mask_offset(tokens, tokens, ceil_div(cols, kGroup)); }
-
-void quantize(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* acts) {
-  const int groups = ceil_div(cols, kGroup);
-  for_groups(x, cols, t_begin, t_end, [&](int t, int g, const QuantisedGroup& from) {
-    ActGroup& to = reinterpret_cast<ActGroup*>(acts)[int64_t(t) * groups + g];
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.q), from.q);
-    to.d = from.d;
-    to.isum = from.sums[0] + from.sums[1];
-    to.sum = from.d * static_cast<float>(to.isum);
-    uint8_t* mask = acts + mask_offset(t, tokens, groups) + size_t(g / 64) * sizeof(uint64_t);
-    const uint64_t known = g % 64 ? load_mask(mask) : 0, bits = known | uint64_t(from.d != 0) << (g % 64);
-    std::memcpy(mask, &bits, sizeof bits);
-  });
+void put(const QuantisedGroup& from, ActGroup& to) {
+  const int32_t sum = from.sums[0] + from.sums[1];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.q), from.q);
+  to.d = from.d;
+  to.sum = from.d * static_cast<float>(sum);
+  to.minus8 = -8 * sum;
 }
 
-void quantize_rest(Rows x, int cols, int t_begin, int t_end, Rows rest) { rest_of_tokens(x, cols, t_begin, t_end, rest); }
+void put(const QuantisedGroup& from, ActWide& to) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.even), _mm256_srai_epi16(_mm256_slli_epi16(from.q, 8), 8));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.odd), _mm256_srai_epi16(from.q, 8));
+}
+
+}  // namespace
+
+size_t acts_bytes(int tokens, int cols) { return ActLayout{tokens, ceil_div(cols, kGroup)}.bytes(); }
+
+void quantize(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* acts) {
+  const ActLayout at{tokens, ceil_div(cols, kGroup)};
+  for (int t = t_begin; t < t_end; t += kActTile) std::memset(at.bits(acts, t), 0, static_cast<size_t>(at.groups));
+  for_groups(
+      x, cols, t_begin, t_end,
+      [&](int t, int g, const QuantisedGroup& from) {
+        put(from, at.first(acts)[int64_t(t) * at.groups + g]);
+        put(from, at.wide(acts)[int64_t(t) * at.groups + g]);
+      },
+      [&](int t, int g, const QuantisedGroup& from) {
+        put(from, at.second(acts)[int64_t(t) * at.groups + g]);
+        at.bits(acts, t)[g] = static_cast<uint8_t>(at.bits(acts, t)[g] | 1 << t % kActTile);
+      });
+}
 
 }  // namespace camshaft::avx2

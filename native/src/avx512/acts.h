@@ -13,7 +13,17 @@ template <int N> struct ActGroups {
 constexpr size_t kActBytes = sizeof(ActGroups<1>);
 static_assert(sizeof(ActGroups<kActTile>) == kActTile * kActBytes && kActBytes == 48);
 
-// Where the tile that begins with token t lies.
-inline size_t act_tile_offset(int t, int groups) { return size_t(t) * size_t(groups) * kActBytes; }
+// Where everything lies: the first plane, the second plane of the same shape, and [tile][group] of a byte whose bit i says whether token i
+// of the tile has something in the second plane, which is written only there.
+struct ActLayout {
+  int tokens, groups;
+
+  size_t plane_bytes() const { return size_t(tokens) * size_t(groups) * kActBytes; }
+  size_t bytes() const { return 2 * plane_bytes() + size_t(ceil_div(tokens, kActTile)) * size_t(groups); }
+  // The tile that begins with token t.
+  size_t first(int t) const { return size_t(t) * size_t(groups) * kActBytes; }
+  size_t second(int t) const { return plane_bytes() + first(t); }
+  size_t bits(int t) const { return 2 * plane_bytes() + size_t(t / kActTile) * size_t(groups); }
+};
 
 }  // namespace camshaft::avx512

@@ -68,76 +68,98 @@ template <class Tile, int M> inline __m512i half_sum(const __m512i (&w)[kQuads],
 
 inline V16 add_scaled(__m512i sum, V16 d, float act_d, V16 acc) { return fma({_mm512_cvtepi32_ps(sum)}, mul(d, set1(act_d)), acc); }
 
-template <class Tile, int M> inline void add_group(const Tile& t, const ActGroups<M>& a, V16 (&acc)[M]) {
+// A tile in registers.
+template <class Tile> struct Weights {
   __m512i w[kQuads];
-  load_unsigned(t, w);
-  const V16 d = load_f16(t.d);
-#pragma GCC unroll 8
-  for (int k = 0; k < M; k++) {
-    acc[k] = add_scaled(_mm512_add_epi32(half_sum<Tile>(w, a, k, 0), half_sum<Tile>(w, a, k, 1)), d, a.d[k], acc[k]);
-    if constexpr (requires { t.m; }) acc[k] = fma(load_f16(t.m), set1(a.sum[k]), acc[k]);
+  V16 d, m;
+  explicit Weights(const Tile& t) : d(load_f16(t.d)) {
+    load_unsigned(t, w);
+    if constexpr (requires { t.m; }) m = load_f16(t.m);
   }
-}
-
-template <int M> inline void add_group(const TileQ8h& t, const ActGroups<M>& a, V16 (&acc)[M]) {
+  // One group of token k.
+  template <int M> void add(const ActGroups<M>& a, int k, V16& acc) const {
+    acc = add_scaled(_mm512_add_epi32(half_sum<Tile>(w, a, k, 0), half_sum<Tile>(w, a, k, 1)), d, a.d[k], acc);
+    if constexpr (requires(Tile t) { t.m; }) acc = fma(m, set1(a.sum[k]), acc);
+  }
+};
+template <> struct Weights<TileQ8h> {
   __m512i w[kQuads];
-  load_unsigned(t, w);
-  const V16 d[2] = {load_f16(t.d[0]), load_f16(t.d[1])};
-#pragma GCC unroll 8
-  for (int k = 0; k < M; k++)
-    for (int half = 0; half < 2; half++) acc[k] = add_scaled(half_sum<TileQ8h>(w, a, k, half), d[half], a.d[k], acc[k]);
-}
+  V16 d[2];
+  explicit Weights(const TileQ8h& t) : d{load_f16(t.d[0]), load_f16(t.d[1])} { load_unsigned(t, w); }
+  template <int M> void add(const ActGroups<M>& a, int k, V16& acc) const {
+    for (int half = 0; half < 2; half++) acc = add_scaled(half_sum<TileQ8h>(w, a, k, half), d[half], a.d[k], acc);
+  }
+};
 
-template <int M> inline bool all_zero(const ActGroups<M>& a) {
-  bool zero = true;
-  for (float d : a.d) zero &= d == 0;
-  return zero;
-}
-
-template <int M, class Tile> void pass(const LinearArgs& a, int r, int t) {
-  const int groups = a.w.groups();
+// The second plane of the tile of tokens at t, over R rows of tiles `apart` from one another. Few groups have something there.
+template <int R, int M, class Tile> void add_second_plane(const LinearArgs& a, const ActLayout& at, int t, int r, int apart) {
+  const uint8_t* bits = a.q.data + at.bits(t);
+  const auto* acts = reinterpret_cast<const ActGroups<M>*>(a.q.data + at.second(t));
   const Tile* tile = tile_row<Tile>(a.w, r);
-  const auto* acts = reinterpret_cast<const ActGroups<M>*>(a.q.data + act_tile_offset(t, groups));
+  const int64_t stride = int64_t(apart) * at.groups;
+  V16 acc[R][M];
+  for (auto& row : acc)
+    for (V16& v : row) v = zero();
+  unsigned any = 0;
+  for (int g = 0; g < at.groups; g++) {
+    if (!bits[g]) continue;
+    any |= bits[g];
+    for (int i = 0; i < R; i++) {
+      const Weights<Tile> weights(tile[i * stride + g]);
+      for (unsigned left = bits[g]; left; left &= left - 1) weights.add(acts[g], __builtin_ctz(left), acc[i][__builtin_ctz(left)]);
+    }
+  }
+  for (int i = 0; i < R; i++)
+    for (int k = 0; k < M; k++)
+      if (any >> k & 1) add_second(a, t + k, r + i * apart, acc[i][k]);
+}
+
+template <int M, class Tile> void pass(const LinearArgs& a, const ActLayout& at, int t, int r) {
+  const Tile* tile = tile_row<Tile>(a.w, r);
+  const auto* acts = reinterpret_cast<const ActGroups<M>*>(a.q.data + at.first(t));
   V16 acc[M];
   for (V16& v : acc) v = zero();
-  for (int g = 0; g < groups; g++)
-    if (!a.sparse || !all_zero(acts[g])) add_group(tile[g], acts[g], acc);
+  for (int g = 0; g < at.groups; g++) {
+    const Weights<Tile> weights(tile[g]);
+#pragma GCC unroll 8
+    for (int k = 0; k < M; k++) weights.add(acts[g], k, acc[k]);
+  }
   for (int k = 0; k < M; k++) finish(a, t + k, r, acc[k]);
+  add_second_plane<1, M, Tile>(a, at, t, r, 0);
 }
 
 // One token over R rows of tiles, `apart` rows from one another: R streams keep more of memory's latency in flight than one.
-template <int R, class Tile> void pass_one(const LinearArgs& a, int r, int apart) {
-  const int groups = a.w.groups();
-  const int64_t stride = int64_t(apart) * groups;
+template <int R, class Tile> void pass_one(const LinearArgs& a, const ActLayout& at, int r, int apart) {
+  const int64_t stride = int64_t(apart) * at.groups;
   const Tile* tile = tile_row<Tile>(a.w, r);
-  const auto* acts = reinterpret_cast<const ActGroups<1>*>(a.q.data);
-  V16 acc[R][1];
-  for (auto& one : acc) one[0] = zero();
-  for (int g = 0; g < groups; g++, tile++) {
-    if (a.sparse && all_zero(acts[g])) continue;
+  const auto* acts = reinterpret_cast<const ActGroups<1>*>(a.q.data + at.first(0));
+  V16 acc[R];
+  for (V16& v : acc) v = zero();
+  for (int g = 0; g < at.groups; g++, tile++)
 #pragma GCC unroll 4
     for (int i = 0; i < R; i++) {
       const char* bytes = reinterpret_cast<const char*>(tile + i * stride);
       for (size_t line = 0; line < sizeof(Tile); line += 64) _mm_prefetch(bytes + kAheadBytes + line, _MM_HINT_T0);
-      add_group(tile[i * stride], acts[g], acc[i]);
+      Weights<Tile>(tile[i * stride]).add(acts[g], 0, acc[i]);
     }
-  }
-  for (int i = 0; i < R; i++) finish(a, 0, r + i * apart, acc[i][0]);
+  for (int i = 0; i < R; i++) finish(a, 0, r + i * apart, acc[i]);
+  add_second_plane<R, 1, Tile>(a, at, 0, r, apart);
 }
 
-template <class Tile> void one_token(const LinearArgs& a, int tile_begin, int tile_end) {
+template <class Tile> void one_token(const LinearArgs& a, const ActLayout& at, int tile_begin, int tile_end) {
   const int apart = (tile_end - tile_begin) / kStreams;
-  for (int r = tile_begin; r < tile_begin + apart; r++) pass_one<kStreams, Tile>(a, r, apart);
-  for (int r = tile_begin + kStreams * apart; r < tile_end; r++) pass_one<1, Tile>(a, r, 0);
+  for (int r = tile_begin; r < tile_begin + apart; r++) pass_one<kStreams, Tile>(a, at, r, apart);
+  for (int r = tile_begin + kStreams * apart; r < tile_end; r++) pass_one<1, Tile>(a, at, r, 0);
 }
 
-using Pass = void (*)(const LinearArgs&, int, int);
+using Pass = void (*)(const LinearArgs&, const ActLayout&, int, int);
 
 template <class Tile> void linear_q(const LinearArgs& a, int tile_begin, int tile_end) {
   constexpr Pass kPasses[kActTile] = {pass<1, Tile>, pass<2, Tile>, pass<3, Tile>, pass<4, Tile>, pass<5, Tile>, pass<6, Tile>, pass<7, Tile>, pass<8, Tile>};
-  if (a.tokens == 1) return one_token<Tile>(a, tile_begin, tile_end);
+  const ActLayout at{a.q.tokens, a.w.groups()};
+  if (a.tokens == 1) return one_token<Tile>(a, at, tile_begin, tile_end);
   for (int r = tile_begin; r < tile_end; r++)
-    for (int t = 0; t < a.tokens; t += kActTile) kPasses[(a.tokens - t < kActTile ? a.tokens - t : kActTile) - 1](a, r, t);
+    for (int t = 0; t < a.tokens; t += kActTile) kPasses[(a.tokens - t < kActTile ? a.tokens - t : kActTile) - 1](a, at, t, r);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One group of activations to int8, with 256-bit instructions on every x86 set. For the namespace of vec256.h or vec512.h.
+// Groups of activations to int8, both planes, with 256-bit instructions on every x86 set. For the namespace of vec256.h or vec512.h.
 #pragma once
 #include <cstring>
 #include "camshaft/view.h"
@@ -28,8 +28,7 @@ inline __m256i round_clamped(__m256 x, __m256 inverse) {
   return _mm256_cvtps_epi32(v);
 }
 
-inline QuantisedGroup quantise_group(const float* p) {
-  const __m256 x[4] = {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8), _mm256_loadu_ps(p + 16), _mm256_loadu_ps(p + 24)};
+inline QuantisedGroup quantise_group(const __m256 (&x)[4]) {
   const float most = largest(x);
   const __m256 inverse = _mm256_set1_ps(most == 0 ? 0 : 127.0f / most);
   QuantisedGroup out;
@@ -47,18 +46,6 @@ inline QuantisedGroup quantise_group(const float* p) {
   return out;
 }
 
-// Calls put(t, g, quantised) for every group of tokens [t_begin, t_end), the last group of a row filled up with zeros.
-template <class Put> inline void for_groups(Rows x, int cols, int t_begin, int t_end, Put put) {
-  const int groups = ceil_div(cols, kGroup), whole = cols / kGroup;
-  for (int t = t_begin; t < t_end; t++) {
-    for (int g = 0; g < whole; g++) put(t, g, quantise_group(x[t] + g * kGroup));
-    if (whole == groups) continue;
-    float tail[kGroup] = {};
-    std::memcpy(tail, x[t] + whole * kGroup, static_cast<size_t>(cols - whole * kGroup) * sizeof(float));
-    put(t, whole, quantise_group(tail));
-  }
-}
-
 inline int sum_of_squares(__m256i q) {
   const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8), odd = _mm256_srai_epi16(q, 8);
   const __m256i s = _mm256_add_epi32(_mm256_madd_epi16(even, even), _mm256_madd_epi16(odd, odd));
@@ -67,29 +54,36 @@ inline int sum_of_squares(__m256i q) {
   return _mm_cvtsi128_si32(_mm_add_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
 }
 
-// x less what its quantised form stands for, over one whole group; 0 where no value towers over the others.
-inline void group_rest(const float* x, const QuantisedGroup& from, float* rest) {
-  if (sum_of_squares(from.q) >= kOutlierBelow) {
-    std::memset(rest, 0, kGroup * sizeof(float));
-    return;
-  }
+// x less what its quantised form stands for.
+inline void subtract(const QuantisedGroup& from, __m256 (&x)[4]) {
   const __m256 minus_d = _mm256_set1_ps(-from.d);
   const __m128i half[2] = {_mm256_castsi256_si128(from.q), _mm256_extracti128_si256(from.q, 1)};
   for (int i = 0; i < 4; i++) {
     const __m128i bytes = i % 2 ? _mm_srli_si128(half[i / 2], 8) : half[i / 2];
-    const __m256 q = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
-    _mm256_storeu_ps(rest + 8 * i, _mm256_fmadd_ps(minus_d, q, _mm256_loadu_ps(x + 8 * i)));
+    x[i] = _mm256_fmadd_ps(minus_d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), x[i]);
   }
 }
 
-inline void rest_of_tokens(Rows x, int cols, int t_begin, int t_end, Rows rest) {
+// Calls first(t, g, quantised) and, where the second plane is not empty, second(t, g, quantised) for one group of 32 floats.
+template <class First, class Second> inline void quantise_planes(const float* p, int t, int g, First first, Second second) {
+  __m256 x[4] = {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8), _mm256_loadu_ps(p + 16), _mm256_loadu_ps(p + 24)};
+  const QuantisedGroup most = quantise_group(x);
+  first(t, g, most);
+  if (sum_of_squares(most.q) >= kOutlierBelow) return;
+  subtract(most, x);
+  const QuantisedGroup rest = quantise_group(x);
+  if (rest.d != 0) second(t, g, rest);
+}
+
+// The same for every group of tokens [t_begin, t_end), the last group of a row filled up with zeros.
+template <class First, class Second> inline void for_groups(Rows x, int cols, int t_begin, int t_end, First first, Second second) {
   const int whole = cols / kGroup;
   for (int t = t_begin; t < t_end; t++) {
-    for (int g = 0; g < whole; g++) group_rest(x[t] + g * kGroup, quantise_group(x[t] + g * kGroup), rest[t] + g * kGroup);
+    for (int g = 0; g < whole; g++) quantise_planes(x[t] + g * kGroup, t, g, first, second);
     if (whole * kGroup == cols) continue;
     float tail[kGroup] = {};
     std::memcpy(tail, x[t] + whole * kGroup, static_cast<size_t>(cols - whole * kGroup) * sizeof(float));
-    group_rest(tail, quantise_group(tail), rest[t] + whole * kGroup);
+    quantise_planes(tail, t, whole, first, second);
   }
 }
 
