@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -81,6 +82,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        # What was loaded stays: a collector that walked vocabularies and templates every now and then would hold every stream up.
+        gc.freeze()
         if self.started and sockets and self._on_listening is not None:
             self._on_listening(address_of(sockets[0]))
 

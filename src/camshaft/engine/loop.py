@@ -68,6 +68,7 @@ class EngineLoop:
         self._masks = Masks(capacity.vocab_size)
         self._touched: dict[int, Job] = {}  # jobs with events that are not handed over yet
         self._held: dict[int, Job] = {}  # jobs whose output waits for its flush
+        self._masked: set[int] = set()  # keys of jobs for which not every token may come next
 
     # ------------------------------------------------------------------------------------------------------- coming in
 
@@ -81,6 +82,8 @@ class EngineLoop:
             self._put(job, Failed(error.info()))
             return
         self.jobs[job.seq.key] = job
+        if job.matcher is not None or job.output.min_tokens:
+            self._masked.add(job.seq.key)
         self._catch_up(job)
 
     def abort(self, job: Job) -> None:
@@ -89,6 +92,7 @@ class EngineLoop:
             now = self.clock.now()
             self._held.pop(job.seq.key, None)
             self._touched.pop(job.seq.key, None)
+            self._masked.discard(job.seq.key)
             self.report.ended(job, "cancelled", now)
             self.scheduler.remove(job.seq, now)
             self._release_slots()
@@ -112,8 +116,10 @@ class EngineLoop:
         """One step. False where there was nothing to compute."""
         began = perf_counter()
         now = self.clock.now()
-        for seq, error in self.scheduler.expire(now):
-            self._fail(self.jobs[seq.key], error)
+        timer = self.scheduler.next_timer()
+        if timer is not None and timer <= now:
+            for seq, error in self.scheduler.expire(now):
+                self._fail(self.jobs[seq.key], error)
         planned = self.scheduler.plan(now)
         if planned.preempted:
             self.report.preempted(planned.preempted)
@@ -124,10 +130,11 @@ class EngineLoop:
             return False
         if planned.opened:
             self._start(planned.opened, now)
-        self._flush_late(now + self.scheduler.pace.step_s(planned.n_prefill))
+        if self._held:
+            self._flush_late(now + self.scheduler.pace.step_s(planned.n_prefill))
         self.hand_over()
         planned_at = perf_counter()
-        result = self._compute(planned)
+        result = self._compute(planned, now)
         computed_at = perf_counter()
         if result is not None:
             self._accept(planned, result)
@@ -175,23 +182,23 @@ class EngineLoop:
             request = seq.request
             self.runner.open(seq.slot, request.sampling, request.choice, seq.ids[: seq.n_prompt], seq.ids[seq.n_prompt :])
 
-    def _compute(self, planned: Planned) -> StepResult | None:
+    def _compute(self, planned: Planned, now: float) -> StepResult | None:
         """The step itself. None: it failed, and its rows with it; the engine lives on."""
-        began = self.clock.now()
         waiting, available = len(self.scheduler.waiting), self.kv.pool.n_available
         try:
-            self._switch_slots(planned)
-            masks = self._fill_masks(planned)
+            if planned.opened or planned.released:
+                self._switch_slots(planned)
+            masks = self._fill_masks(planned) if self._masked else {}
             result = self.runner.step(planned.plan, masks)
         except Exception as error:
-            self.flights.record(began, planned.plan, waiting=waiting, available=available, step_s=None)
+            self.flights.record(now, planned.plan, waiting, available, None)
             history = "\n".join(self.flights.lines())
             log.exception("a step failed; its %d requests end with an error; the last steps were:\n%s", len(planned.seqs), history)
             fault = EngineFault(f"the engine failed while computing this answer ({type(error).__name__}); the request may be tried again")
             for seq in planned.seqs:
                 self._fail(self.jobs[seq.key], fault)
             return None
-        self.flights.record(began, planned.plan, waiting=waiting, available=available, step_s=result.step_s)
+        self.flights.record(now, planned.plan, waiting, available, result.step_s)
         return result
 
     def _fill_masks(self, planned: Planned) -> dict[int, Mask]:
@@ -280,6 +287,7 @@ class EngineLoop:
     def _forget(self, job: Job, reason: str, now: float) -> None:
         self.report.ended(job, reason, now)
         del self.jobs[job.seq.key]
+        self._masked.discard(job.seq.key)
         self.scheduler.remove(job.seq, now)
         self._release_slots()
 

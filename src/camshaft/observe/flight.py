@@ -28,7 +28,7 @@ class FlightRecorder:
         self._flights: deque[Flight] = deque(maxlen=n_steps)
         self.n_recorded = 0
 
-    def record(self, at: float, plan: StepPlan, *, waiting: int, available: int, step_s: float | None) -> None:
+    def record(self, at: float, plan: StepPlan, waiting: int, available: int, step_s: float | None) -> None:
         self.n_recorded += 1
         self._flights.append(Flight(self.n_recorded, at, plan, waiting, available, step_s))
 
