@@ -31,8 +31,8 @@ constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr auto kSpinInStep = std::chrono::milliseconds(2);  // longer than anything that one thread does alone between two loops
 constexpr auto kLate = std::chrono::milliseconds(1);  // less than a time slice, more than what interrupts and short threads take
 constexpr int kLateChunks = 4;                        // and so many chunks: they differ in length
-constexpr auto kShortestLeave = std::chrono::milliseconds(4), kLongestLeave = std::chrono::milliseconds(512);
-constexpr auto kProof = std::chrono::milliseconds(100);  // beyond the time that it had been away
+constexpr auto kShortestLeave = std::chrono::milliseconds(4), kLongestLeave = std::chrono::milliseconds(128);
+constexpr int kWorthIt = 4;  // a worker may stay if it kept its core so many times as long as it then lost it
 constexpr int kPausesPerCheck = 32;  // reading the clock costs as much as a few pauses
 
 inline void pause() {
@@ -117,13 +117,13 @@ class Ahead {
   std::atomic<uintptr_t> end_{0};
 };
 
-// How long one worker stays away: not at all the first time, and twice as long as before if it lost its core again soon after it was back.
-// Something short that runs now and then costs less than doing without a thread.
+// How long one worker stays away: twice as long as before each time that it loses its core soon after it was back. One that keeps it for
+// much longer than it then loses it stays: all threads together are faster than one less, the waiting included.
 class Leave {
  public:
-  void take(const std::atomic<bool>& stopping) {
+  void take(Clock::duration lost, const std::atomic<bool>& stopping) {
     const auto now = Clock::now();
-    const bool again = now - back_ <= kProof + length_;
+    const bool again = now - back_ < (kWorthIt + 1) * lost;
     length_ = again ? std::clamp(2 * length_, kShortestLeave, kLongestLeave) : std::chrono::milliseconds(0);
     while (Clock::now() - now < length_ && !stopping.load(std::memory_order_relaxed)) std::this_thread::sleep_for(kShortestLeave);
     back_ = Clock::now();
@@ -189,9 +189,9 @@ struct ThreadPool::State {
       if (!spin(in_step, [&] { return wake.load(std::memory_order_acquire) != known; }, [&] { ahead.fetch_or_pause(); })) wake.wait(known);
       known = wake.load(std::memory_order_acquire);
       if (stopping.load(std::memory_order_relaxed)) return;
-      if (sent_away.load(std::memory_order_relaxed) == worker) {
+      if (sent_away.load(std::memory_order_acquire) == worker) {
         sent_away.store(0, std::memory_order_relaxed);
-        leave.take(stopping);
+        leave.take(Clock::duration(lost.load(std::memory_order_relaxed)), stopping);
       }
       const int ran = drain(worker);
       if (ran == 0) continue;
@@ -213,8 +213,11 @@ struct ThreadPool::State {
     const auto finished = [&] { return pending.load(std::memory_order_acquire) == 0; };
     if (spin(in_step, finished, [&] { ahead.fetch_or_pause(); })) return;
     for (int left = pending.load(std::memory_order_acquire); left != 0; left = pending.load(std::memory_order_acquire)) pending.wait(left);
+    const auto waited = Clock::now() - ready;
+    if (ran == 0 || waited < kLate + (ready - began) / ran * kLateChunks) return;
+    lost.store(waited.count(), std::memory_order_relaxed);
     // Whoever finished last; where two were late together, either will do.
-    if (ran > 0 && Clock::now() - ready > kLate + (ready - began) / ran * kLateChunks) sent_away.store(finisher.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    sent_away.store(finisher.load(std::memory_order_relaxed), std::memory_order_release);
   }
 
   std::vector<std::thread> workers;
@@ -223,7 +226,8 @@ struct ThreadPool::State {
   alignas(kAlign) std::atomic<uint32_t> wake{0};
   std::atomic<bool> stopping{false}, in_step{false};
   std::atomic<int> finisher{0};   // the worker that gave chunks back last
-  std::atomic<int> sent_away{0};  // the worker that is to take leave; 0: none
+  std::atomic<int> sent_away{0};  // the worker that was late; 0: none
+  std::atomic<Clock::rep> lost{0};  // what the others waited for it
   Loop loop;
   Ahead ahead;
   Places places;
