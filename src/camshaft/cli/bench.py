@@ -127,7 +127,7 @@ def _invariance(args: argparse.Namespace) -> int:
 
 def _tell_verdict(verdict: invariance.Verdict) -> None:
     outcome = "equal" if verdict.n_different == 0 else f"{verdict.n_different} DIFFERENT"
-    terminal.note(f"  {verdict.variant:<22} {verdict.n_compared:>5} positions  {outcome}  ({verdict.evidence})")
+    terminal.note(f"{verdict.variant}: {verdict.n_compared} positions {outcome} ({verdict.evidence})")
 
 
 # ------------------------------------------------------------------------------------------------------------------- serve
