@@ -69,6 +69,7 @@ class Report:
                 running=len(scheduler.running),
                 waiting=len(scheduler.waiting),
                 kv_usage=pool.n_in_use / pool.n_usable,
+                kv_cached=pool.n_cached / pool.n_usable,
                 kv_waste=self._waste(),
                 n_tokens=self._step_tokens,
                 n_prompt=self._n_prompt,

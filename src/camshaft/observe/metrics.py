@@ -7,13 +7,9 @@ Every series carries `model_name`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from camshaft.observe.instruments import Family, Histogram, Value, counter, gauge, histogram
-
-if TYPE_CHECKING:  # imported when somebody asks for the numbers: it brings an HTTP server of its own
-    from prometheus_client import CollectorRegistry
 
 Stage = Literal["encode", "queue", "prefill", "decode", "detokenise", "flush", "send"]
 STAGES: tuple[Stage, ...] = ("encode", "queue", "prefill", "decode", "detokenise", "flush", "send")
@@ -41,6 +37,7 @@ class Steps(NamedTuple):
     running: int
     waiting: int
     kv_usage: float  # share of the pool's blocks that are held by running sequences
+    kv_cached: float  # share of them that hold a prefix and are in nobody's table: what the prompt cache takes
     kv_waste: float  # share of the held token places that hold no token
     n_tokens: Sequence[int] = ()  # computed by each step, prefill and decode together
     n_prompt: int = 0  # of them, prompt tokens
@@ -64,6 +61,7 @@ class _Load(NamedTuple):
     running: Family[Value]
     waiting: Family[Value]
     kv_usage: Family[Value]
+    kv_cached: Family[Value]
     kv_waste: Family[Value]
 
 
@@ -97,7 +95,7 @@ class _Sizes(NamedTuple):
 
 
 class Metrics:
-    """All families of one process and the registry that shows them. Owned by whoever assembles the process; nothing is global."""
+    """All families of one process. Owned by whoever assembles the process; nothing is global."""
 
     def __init__(self) -> None:
         self.load = _load()
@@ -106,15 +104,9 @@ class Metrics:
         self.sizes = _sizes()
         self.http = counter("camshaft_http_requests_total", "Answered HTTP requests.", ("route", "status"))
 
-    @cached_property
-    def registry(self) -> CollectorRegistry:
-        """All families, as prometheus_client shows them."""
-        from prometheus_client import CollectorRegistry
-
-        registry = CollectorRegistry()
-        for family in (*self.load, *self.counts, *self.times, *self.sizes, self.http):
-            registry.register(family)
-        return registry
+    @property
+    def families(self) -> tuple[Family[Value] | Family[Histogram], ...]:
+        return (*self.load, *self.counts, *self.times, *self.sizes, self.http)
 
     def engine(self, model_name: str) -> EngineMetrics:
         """The series of one model."""
@@ -122,9 +114,8 @@ class Metrics:
 
     def render(self) -> bytes:
         """Prometheus text format 0.0.4."""
-        from prometheus_client import generate_latest
-
-        return generate_latest(self.registry)
+        lines = [line for family in self.families for line in family.lines()]
+        return ("\n".join(lines) + "\n").encode()
 
 
 class EngineMetrics:
@@ -145,13 +136,9 @@ class EngineMetrics:
         self._parts = tuple(m.counts.step_parts.child(model_name, part) for part in StepParts._fields)
         self._success = {reason: m.counts.success.child(model_name, reason) for reason in ("stop", "length")}
 
-    @property
-    def registry(self) -> CollectorRegistry:
-        return self.metrics.registry
-
     def steps(self, done: Steps) -> None:
         """The numbers of some steps, after them, and what is held right now."""
-        for shown, value in zip(self._load, done[:4], strict=True):
+        for shown, value in zip(self._load, done[:5], strict=True):
             shown.set(value)
         self._sizes[0].observe_all(done.n_tokens)
         for counted, amount in zip(
@@ -206,6 +193,7 @@ def _load() -> _Load:
         gauge("camshaft_num_requests_running", "Requests in the batch.", model),
         gauge("camshaft_num_requests_waiting", "Requests that wait for admission.", model),
         gauge("camshaft_kv_cache_usage_perc", "Share of KV blocks held by running requests; 1 is full.", model),
+        gauge("camshaft_kv_cache_cached_perc", "Share of KV blocks that hold a prefix for later; they are given up when needed.", model),
         gauge("camshaft_kv_cache_waste_perc", "Share of held KV token places that hold no token.", model),
     )
 

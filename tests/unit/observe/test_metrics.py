@@ -23,14 +23,15 @@ def test_a_step_is_shown_under_the_names_that_dashboards_know() -> None:
     metrics = Metrics()
     engine = metrics.engine("m")
     engine.steps(
-        Steps(3, 2, 0.5, 0.1, n_tokens=(70,), n_prompt=64, ttft_s=(0.2,), gaps_s=(0.01, 0.03), parts=StepParts(1.0, 0.5, 8.0, 2.0))
+        Steps(3, 2, 0.5, 0.3, 0.1, n_tokens=(70,), n_prompt=64, ttft_s=(0.2,), gaps_s=(0.01, 0.03), parts=StepParts(1.0, 0.5, 8.0, 2.0))
     )
-    engine.steps(Steps(4, 0, 0.25, 0.2, n_tokens=(4, 3), gaps_s=(0.01,)))
+    engine.steps(Steps(4, 0, 0.25, 0.4, 0.2, n_tokens=(4, 3), gaps_s=(0.01,)))
     got = samples(metrics)
     model = (("model_name", "m"),)
     assert got["camshaft_num_requests_running", model] == 4
     assert got["camshaft_num_requests_waiting", model] == 0
     assert got["camshaft_kv_cache_usage_perc", model] == 0.25
+    assert got["camshaft_kv_cache_cached_perc", model] == 0.4
     assert got["camshaft_kv_cache_waste_perc", model] == 0.2
     assert got["camshaft_prompt_tokens_total", model] == 64
     assert got["camshaft_generation_tokens_total", model] == 4
@@ -80,6 +81,13 @@ def test_two_models_share_a_family_and_two_instances_share_nothing() -> None:
     assert got["camshaft_num_preemptions_total", (("model_name", "b"),)] == 2
     assert samples(other.metrics)["camshaft_num_preemptions_total", (("model_name", "a"),)] == 0
     assert metrics.render().count(b"# TYPE camshaft_num_preemptions_total") == 1
+
+
+def test_a_models_name_may_be_anything() -> None:
+    metrics = Metrics()
+    name = 'a "b\\c\nd'
+    metrics.engine(name).preempted()
+    assert samples(metrics)["camshaft_num_preemptions_total", (("model_name", name),)] == 1
 
 
 def test_bucket_bounds_are_inclusive_and_cumulative_counts_end_at_the_count() -> None:
