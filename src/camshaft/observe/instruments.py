@@ -33,7 +33,7 @@ class Value:
 
     def lines(self, name: str, labels: Sequence[str]) -> Iterator[str]:
         """This series as Prometheus reads it; `labels` are `name="value"`."""
-        yield f"{_series(name, labels)} {self.value!r}"
+        yield f"{_series(name, labels)} {float(self.value)!r}"
 
 
 class Histogram:
