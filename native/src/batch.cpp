@@ -170,9 +170,31 @@ void StepBatch::lay_out() {
     for (int t = first; t < first + row.n_new; t += kQueryTile) items_.push_back({r, t, std::min(first + row.n_new, t + kQueryTile)});
     pairs_ += double(row.n_new) * (row.start + 0.5 * row.n_new);
   }
+  split_longest();
   // Longest first, so that the loop does not end with one thread at work on the longest.
-  const auto cost = [&](const AttnItem& i) { return int64_t(i.t_end - i.t_begin) * (positions_[size_t(i.t_end - 1)] + 1); };
+  const auto cost = [&](const AttnItem& i) { return int64_t(i.t_end - i.t_begin) * (positions_[size_t(i.t_end - 1)] + 1) / i.n_parts; };
   std::stable_sort(items_.begin(), items_.end(), [&](const AttnItem& a, const AttnItem& b) { return cost(a) > cost(b); });
+}
+
+void StepBatch::split_longest() {
+  splits_.clear();
+  if (rules_.threads == 1) return;
+  const auto cost = [&](const AttnItem& i) { return double(i.t_end - i.t_begin) * (positions_[size_t(i.t_end - 1)] + 1); };
+  double all = 0;
+  for (const AttnItem& i : items_) all += cost(i);
+  const double part = all * std::max(1, rules_.kv.n_kv_heads) / (rules_.threads * kPartsPerThread);  // an item is done once for each kv head
+  int64_t room = 0;
+  for (size_t i = 0, n = items_.size(); i < n; ++i) {
+    AttnItem item = items_[i];
+    const int tokens = item.t_end - item.t_begin, spans = positions_[size_t(item.t_end - 1)] / kSpan + 1;
+    item.n_parts = std::min(int(cost(item) / part + 0.999), spans / kSplitSpans);
+    if (item.n_parts < 2 || tokens > kSplitTokens || room + int64_t(tokens) * spans > kSplitRoom) continue;
+    item.split = int(splits_.size());
+    splits_.push_back({item, room, spans});
+    room += int64_t(tokens) * spans;
+    items_[i] = item;
+    for (item.part = 1; item.part < item.n_parts; ++item.part) items_.push_back(item);
+  }
 }
 
 void StepBatch::take(int r, const Slot& slot) {

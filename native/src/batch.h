@@ -21,13 +21,27 @@ struct Taken {
 
 struct AttnItem {
   int row, t_begin, t_end;  // batch token indices
+  int split = -1;           // which of the split ones this is a part of; -1: whole
+  int part = 0, n_parts = 1;
 };
+
+// An item whose spans are shared out among threads, since it is too large a share of the step: a long sequence in a small batch.
+struct AttnSplit {
+  AttnItem item;
+  int64_t first;  // where its parts begin in the room for them, counted in (token, span) pairs
+  int spans;      // at most
+};
+constexpr int kSplitTokens = 4;    // query tokens of a split item, at most: decode, and drafts that are verified
+constexpr int kSplitSpans = 4;     // spans of a part, at least
+constexpr int kPartsPerThread = 8;
+constexpr int64_t kSplitRoom = 2048;  // (token, span) pairs in a step: address space, of which pages are taken as they are used
 
 // What a batch is checked against.
 struct BatchRules {
   int max_tokens, vocab_size, max_positions;
   KvShape kv;                      // n_groups is 0 where the network has no attention
   std::vector<int> group_windows;  // 0: sees everything; -1: no layer uses the group
+  int threads;
 };
 
 class StepBatch {
@@ -44,6 +58,7 @@ class StepBatch {
   int first(int row) const { return firsts_[size_t(row)]; }
   const std::vector<Taken>& taken() const { return taken_; }
   const std::vector<AttnItem>& attention() const { return items_; }  // longest first
+  const std::vector<AttnSplit>& splits() const { return splits_; }
   double attention_pairs() const { return pairs_; }                  // (query, visible token) pairs, an upper bound
   const uint32_t* mask(int row) const { return masks_[size_t(row)]; }  // null: everything is allowed
 
@@ -62,6 +77,7 @@ class StepBatch {
   void check_tables(const std::vector<Slot>& slots);
   void check_group(const RowSpec& row, int group, const std::vector<int32_t>& table);
   void lay_out();
+  void split_longest();
   void take(int row, const Slot& slot);
 
   BatchRules rules_;
@@ -72,6 +88,7 @@ class StepBatch {
   std::vector<const uint32_t*> masks_;
   std::vector<Taken> taken_;
   std::vector<AttnItem> items_;
+  std::vector<AttnSplit> splits_;
   double pairs_ = 0;
   std::vector<Undo> undo_;
   std::vector<uint64_t> written_;  // per block: the step that writes it last

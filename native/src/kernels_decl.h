@@ -38,9 +38,13 @@
   CAMSHAFT_DECL void scale(float* x, int n, float by);                                                                               \
   CAMSHAFT_DECL void softcap(float* x, int n, float cap);                                                                            \
   CAMSHAFT_DECL void kv_write(const KvWriteArgs& a, int pos, const float* k, const float* v);                                        \
-  CAMSHAFT_DECL void attention(const AttnArgs& a, const AttnRow& row, int kv_head, int t_begin, int t_end, Rows q, Rows out,         \
-                               float* scratch);                                                                                      \
+  CAMSHAFT_DECL void attention(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, Rows q, Rows out, float* scratch);    \
   CAMSHAFT_DECL size_t attn_scratch_floats(const AttnArgs& a);                                                                       \
+  CAMSHAFT_DECL void attention_parts(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, int span_begin, int span_end,  \
+                                     Rows q, float* parts, float* scratch);                                                          \
+  CAMSHAFT_DECL void attention_merge(const AttnArgs& a, const AttnQueries& which, const float* parts, int n_parts, Rows out,         \
+                                     float* scratch);                                                                                \
+  CAMSHAFT_DECL size_t attn_part_floats(const AttnArgs& a, int tokens);                                                              \
   CAMSHAFT_DECL int argmax(const float* x, int n);                                                                                   \
   CAMSHAFT_DECL float log_sum_exp(const float* x, int n);                                                                            \
   CAMSHAFT_DECL double exp_weights(const float* x, int n, float max, float by, float* p);                                            \

@@ -8,15 +8,70 @@ const int32_t* table_of(const Step& s, int row, int group) {
   return s.slots[size_t(s.batch.rows()[size_t(row)].slot)].tables[size_t(group)].data();
 }
 
+// Asks for the lines that a token's K and V will be written to. Each row of a decode step writes to a block of its own, and K's elements lie
+// all over a sub-block: written one after the other they would be waited for one by one.
+void fetch_lines(const KvLayer& layer, const int32_t* table, int pos) {
+  const size_t bytes = layer.sub_block_bytes(), row = bytes / kSubBlock, in_block = size_t(pos % layer.block_size / kSubBlock) * bytes;
+  size_t at = size_t(table[pos / layer.block_size]) * layer.block_bytes + in_block;
+  for (int h = 0; h < layer.n_kv_heads; ++h, at += layer.head_bytes()) {
+    for (size_t i = 0; i < bytes; i += kAlign) __builtin_prefetch(layer.k + at + i, 1);
+    const uint8_t* v = layer.v + at + size_t(pos % kSubBlock) * row;
+    for (size_t i = 0; i < row + kAlign; i += kAlign) __builtin_prefetch(v + i, 1);
+  }
+}
+
 void write_kv(const AttentionSpec& a, const KvLayer& layer, Step& s) {
   const Buffer& kv = s.buffer(a.kv);
-  s.parallel(s.tokens, 4.0 * layer.n_kv_heads * layer.head_dim, [&](int begin, int end, int) {
+  const auto fetch = [&](int t) { fetch_lines(layer, table_of(s, s.batch.row_of(t), a.group), s.batch.position(t)); };
+  constexpr double kMissed = 16;  // operations an element: lines that are not in a cache are most of it
+  s.parallel(s.tokens, kMissed * layer.n_kv_heads * layer.head_dim, [&](int begin, int end, int) {
+    fetch(begin);
     for (int t = begin; t < end; ++t) {
+      // The next token of a row mostly lies beside this one.
+      if (t + 1 < end && (s.batch.row_of(t + 1) != s.batch.row_of(t) || s.batch.position(t + 1) % kSubBlock == 0)) fetch(t + 1);
       const KvWriteArgs args{layer, table_of(s, s.batch.row_of(t), a.group)};
       s.net.kernels->kv_write(args, s.batch.position(t), kv.rows[t] + a.k_col, kv.rows[t] + a.v_col);
     }
   });
 }
+
+// One attention node of one step.
+struct Attention {
+  const AttentionSpec& spec;
+  const AttnArgs args;
+  Step& s;
+  Rows q, out;
+
+  AttnRow row(const AttnItem& item) const {
+    const RowSpec& r = s.batch.rows()[size_t(item.row)];
+    return {table_of(s, item.row, spec.group), s.batch.first(item.row), r.n_new, r.start};
+  }
+  // The spans that an item's queries see: [begin, end).
+  std::pair<int, int> spans(const AttnItem& item) const {
+    const int oldest = spec.window ? std::max(0, s.batch.position(item.t_begin) - spec.window + 1) : 0;
+    return {oldest / kSpan, s.batch.position(item.t_end - 1) / kSpan + 1};
+  }
+  float* parts(const AttnSplit& split, int kv_head) const {
+    const int64_t room = int64_t(split.item.t_end - split.item.t_begin) * split.spans;
+    const int64_t at = split.first * args.kv.n_kv_heads + room * kv_head;
+    return s.parts + at * int64_t(s.net.kernels->attn_part_floats(args, 1));
+  }
+  void attend(const AttnItem& item, int kv_head, int worker) const {
+    const Kernels& k = *s.net.kernels;
+    const AttnQueries which{kv_head, item.t_begin, item.t_end};
+    if (item.split < 0) return k.attention(args, row(item), which, q, out, s.scratch[size_t(worker)]);
+    const auto [first, end] = spans(item);
+    const auto cut = [&, n = end - first](int part) { return first + n * part / item.n_parts; };
+    const int begin = cut(item.part);
+    float* to = parts(s.batch.splits()[size_t(item.split)], kv_head) + size_t(begin - first) * k.attn_part_floats(args, item.t_end - item.t_begin);
+    if (begin < cut(item.part + 1)) k.attention_parts(args, row(item), which, begin, cut(item.part + 1), q, to, s.scratch[size_t(worker)]);
+  }
+  void merge(const AttnSplit& split, int kv_head, int worker) const {
+    const auto [first, end] = spans(split.item);
+    const AttnQueries which{kv_head, split.item.t_begin, split.item.t_end};
+    s.net.kernels->attention_merge(args, which, parts(split, kv_head), end - first, out, s.scratch[size_t(worker)]);
+  }
+};
 
 }  // namespace
 
@@ -25,23 +80,23 @@ void execute(const AttentionNode& node, Step& s) {
   const KvLayer layer = s.kv.layer(a.layer);
   write_kv(a, layer, s);
   s.times.lap("kv_write");
-  const AttnArgs args{layer, a.n_heads, a.window, a.scale, a.softcap};
   const Buffer &q = s.buffer(a.q), &dst = s.buffer(a.dst);
-  const Rows queries{q.rows.data + a.q_col, q.rows.stride};
+  const Attention attention{a, {layer, a.n_heads, a.window, a.scale, a.softcap}, s, {q.rows.data + a.q_col, q.rows.stride}, dst.rows};
   const auto& items = s.batch.attention();
+  const auto& splits = s.batch.splits();
+  const int heads = layer.n_kv_heads;
   auto body = [&](int begin, int end, int worker) {
-    for (int i = begin; i < end; ++i) {
-      const AttnItem& item = items[size_t(i / layer.n_kv_heads)];
-      const RowSpec& row = s.batch.rows()[size_t(item.row)];
-      const AttnRow where{table_of(s, item.row, a.group), s.batch.first(item.row), row.n_new, row.start};
-      s.net.kernels->attention(args, where, i % layer.n_kv_heads, item.t_begin, item.t_end, queries, dst.rows, s.scratch[size_t(worker)]);
-    }
+    for (int i = begin; i < end; ++i) attention.attend(items[size_t(i / heads)], i % heads, worker);
   };
-  const int n = int(items.size()) * layer.n_kv_heads;
+  const int n = int(items.size()) * heads;
   constexpr double kWorthSharing = 100'000;  // multiplications
   const double work = s.batch.attention_pairs() * a.n_heads * layer.head_dim * 2;
   if (work < kWorthSharing) body(0, n, 0);
   else s.pool.run(n, 1, body);
+  const double merging = splits.empty() ? 0 : 2.0 * splits[0].spans * a.n_heads / heads * layer.head_dim;
+  s.parallel(int(splits.size()) * heads, merging, [&](int begin, int end, int worker) {
+    for (int i = begin; i < end; ++i) attention.merge(splits[size_t(i / heads)], i % heads, worker);
+  });
   s.acts.forget(a.dst);
   s.times.lap("attention");
 }

@@ -6,10 +6,10 @@
 namespace camshaft {
 namespace {
 
-BatchRules rules_of(const Network& net, const KvPool& kv) {
+BatchRules rules_of(const Network& net, const KvPool& kv, int threads) {
   // Without a rope table nothing bounds a position but the blocks there are.
   const int positions = net.max_positions ? net.max_positions : kv.shape().n_groups ? kv.shape().n_blocks * kv.shape().block_size : 1 << 30;
-  return {net.limits.max_tokens, net.limits.vocab_size, positions, kv.shape(), net.group_windows};
+  return {net.limits.max_tokens, net.limits.vocab_size, positions, kv.shape(), net.group_windows, threads};
 }
 
 int widest_input(const Network& net) {
@@ -18,13 +18,21 @@ int widest_input(const Network& net) {
   return widest;
 }
 
+AttnArgs args_of(const AttentionSpec& s, const KvPool& kv) { return {kv.layer(s.layer), s.n_heads, s.window, s.scale, s.softcap}; }
+
+// Where threads leave their parts of split items of attention.
+float* attention_parts(Network& net, const KvPool& kv) {
+  size_t most = 0;
+  for (const Node& node : net.nodes)
+    if (const auto* a = std::get_if<AttentionNode>(&node))
+      most = std::max(most, net.kernels->attn_part_floats(args_of(a->spec, kv), 1) * size_t(kv.shape().n_kv_heads));
+  return net.arena.floats(most * size_t(kSplitRoom));
+}
+
 std::vector<float*> attention_scratch(Network& net, const KvPool& kv, int threads) {
   size_t most = 0;
   for (const Node& node : net.nodes)
-    if (const auto* a = std::get_if<AttentionNode>(&node)) {
-      const AttentionSpec& s = a->spec;
-      most = std::max(most, net.kernels->attn_scratch_floats({kv.layer(s.layer), s.n_heads, s.window, s.scale, s.softcap}));
-    }
+    if (const auto* a = std::get_if<AttentionNode>(&node)) most = std::max(most, net.kernels->attn_scratch_floats(args_of(a->spec, kv)));
   std::vector<float*> all;
   for (int i = 0; i < threads; ++i) all.push_back(net.arena.floats(most));
   return all;
@@ -42,10 +50,11 @@ Program::Parts::Parts(std::unique_ptr<Network> network, std::unique_ptr<ThreadPo
       pool(std::move(threads)),
       kv(std::move(kv_pool)),
       slots(size_t(net->limits.max_slots)),
-      batch(rules_of(*net, kv), net->limits.max_slots),
+      batch(rules_of(*net, kv, pool->size()), net->limits.max_slots),
       acts(*net, widest_input(*net)),
       sampler(*net->kernels, net->limits.vocab_size, pool->size(), net->arena),
       scratch(attention_scratch(*net, kv, pool->size())),
+      parts(attention_parts(*net, kv)),
       logits(logit_slice(*net)) {}
 
 Program::Program(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -82,7 +91,7 @@ std::vector<RowOutput> Program::run(const Batch& batch) {
   for (const CopySpec& c : batch.copies) p.kv.copy(c.src, c.dst);
   p.acts.forget();
   p.times.lap("prepare");
-  Step step{*p.net, *p.pool, p.kv, p.slots, p.batch, p.acts, p.sampler, p.times, p.scratch, out, p.logits, p.keeping ? p.kept.data() : nullptr, p.batch.tokens()};
+  Step step{*p.net, *p.pool, p.kv, p.slots, p.batch, p.acts, p.sampler, p.times, p.scratch, p.parts, out, p.logits, p.keeping ? p.kept.data() : nullptr, p.batch.tokens()};
   for (const Node& node : p.net->nodes) {
     if (step.tokens == 0) break;  // nothing is sampled or scored: what comes after take_rows has no rows
     std::visit([&](const auto& n) { execute(n, step); }, node);

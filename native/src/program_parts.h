@@ -18,6 +18,7 @@ struct Program::Parts {
   Sampler sampler;
   LapTimes times;
   std::vector<float*> scratch;
+  float* parts;
   Rows logits;
   bool keeping = false;
   std::vector<float> kept;

@@ -67,6 +67,7 @@ struct Step {
   Sampler& sampler;
   LapTimes& times;
   std::vector<float*>& scratch;       // per worker, for attention
+  float* parts;                       // of split items of attention: kSplitRoom of each kv head's, for one token and span
   std::vector<RowOutput>& out;
   Rows logits;                        // [kHeadSlice, vocab_size]
   float* kept;                        // where all logits of the step are copied, or null

@@ -30,6 +30,9 @@ template <class F> F* first_of(F* mine, F* reference) { return mine ? mine : ref
     .kv_write = CAMSHAFT_PICK(isa, kv_write),                                                                       \
     .attention = CAMSHAFT_PICK(isa, attention),                                                                     \
     .attn_scratch_floats = CAMSHAFT_PICK(isa, attn_scratch_floats),                                                 \
+    .attention_parts = CAMSHAFT_PICK(isa, attention_parts),                                                         \
+    .attention_merge = CAMSHAFT_PICK(isa, attention_merge),                                                         \
+    .attn_part_floats = CAMSHAFT_PICK(isa, attn_part_floats),                                                       \
     .argmax = CAMSHAFT_PICK(isa, argmax),                                                                           \
     .log_sum_exp = CAMSHAFT_PICK(isa, log_sum_exp),                                                                 \
     .exp_weights = CAMSHAFT_PICK(isa, exp_weights),                                                                 \

@@ -36,7 +36,7 @@ struct Scene {
     const AttnRow row{table.data(), 0, c.n_new, c.start};
     const Rows q{queries.data(), static_cast<int64_t>(width())}, to{out.data() - width() * begin, static_cast<int64_t>(width())};
     for (int t = begin; t < end; t += chunk)
-      for (int h = 0; h < c.n_kv_heads; h++) kernels.attention(args, row, h, t, std::min(end, t + chunk), q, to, scratch.data());
+      for (int h = 0; h < c.n_kv_heads; h++) kernels.attention(args, row, {h, t, std::min(end, t + chunk)}, q, to, scratch.data());
     return out;
   }
   Floats run(const Kernels& kernels) { return run(kernels, 0, c.n_new, c.n_new); }
@@ -163,6 +163,38 @@ void a_query_has_the_same_bits_in_every_chunking_and_alone() {
     }
 }
 
+// Parts of spans that were computed in any order and any number at once, then merged.
+Floats in_parts(Scene& scene, const Kernels& kernels, int begin, int end, int spans_at_once) {
+  const AttnCase& c = scene.c;
+  const AttnRow row{scene.table.data(), 0, c.n_new, c.start};
+  const Rows q{scene.queries.data(), static_cast<int64_t>(scene.width())};
+  const int first = (c.window > 0 ? std::max(0, c.start + begin - c.window + 1) : 0) / kSpan, last = (c.start + end - 1) / kSpan + 1;
+  const size_t part = kernels.attn_part_floats(scene.args, end - begin);
+  CHECK(part <= static_cast<size_t>(end - begin) * kernels.attn_part_floats(scene.args, 1));
+  Floats out(scene.width() * (end - begin)), scratch(kernels.attn_scratch_floats(scene.args));
+  const Rows to{out.data() - scene.width() * begin, static_cast<int64_t>(scene.width())};
+  for (int h = 0; h < c.n_kv_heads; h++) {
+    Floats parts(part * (last - first), std::nanf(""));
+    const AttnQueries which{h, begin, end};
+    for (int to_span = last, from; to_span > first; to_span = from) {
+      from = std::max(first, to_span - spans_at_once);
+      kernels.attention_parts(scene.args, row, which, from, to_span, q, parts.data() + part * (from - first), scratch.data());
+    }
+    kernels.attention_merge(scene.args, which, parts.data(), last - first, to, scratch.data());
+  }
+  return out;
+}
+
+void parts_of_spans_merge_to_the_same_bits() {
+  for (const AttnCase& c : kAttnCases)
+    for (const Kernels* kernels : tables()) {
+      Scene scene(c, 16);
+      const int begin = std::max(0, c.n_new - 20);
+      const Floats want = scene.run(kernels_ref(), begin, c.n_new, c.n_new);
+      for (int at_once : {1, 2, 100}) CHECK(same(*kernels, c, in_parts(scene, *kernels, begin, c.n_new, at_once), want));
+    }
+}
+
 // A row that starts in the middle of the batch, and rows of q and out that lie further apart than they are long.
 void a_row_is_found_by_its_first_token_and_strides_are_kept() {
   const AttnCase c{4, 2, 24, 16, kBf16, 0, 0, 30, 9};
@@ -175,7 +207,7 @@ void a_row_is_found_by_its_first_token_and_strides_are_kept() {
     Floats scratch(kernels->attn_scratch_floats(scene.args));
     const AttnRow row{scene.table.data(), static_cast<int>(before), c.n_new, c.start};
     const Rows from{q.data(), static_cast<int64_t>(stride)}, to{out.data(), static_cast<int64_t>(stride)};
-    for (int h = 0; h < c.n_kv_heads; h++) kernels->attention(scene.args, row, h, before, before + c.n_new, from, to, scratch.data());
+    for (int h = 0; h < c.n_kv_heads; h++) kernels->attention(scene.args, row, {h, static_cast<int>(before), static_cast<int>(before) + c.n_new}, from, to, scratch.data());
     Floats got;
     for (size_t i = 0; i < out.size(); i++) {
       if (i >= stride * before && i % stride < scene.width())
@@ -195,6 +227,7 @@ int main() {
   RUN(every_case_gives_refs_bits_and_unwritten_memory_does_not_leak);
   RUN(scores_and_values_that_underflow_give_refs_bits);
   RUN(a_query_has_the_same_bits_in_every_chunking_and_alone);
+  RUN(parts_of_spans_merge_to_the_same_bits);
   RUN(a_row_is_found_by_its_first_token_and_strides_are_kept);
   return result();
 }

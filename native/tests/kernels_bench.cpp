@@ -137,7 +137,7 @@ struct Caches {
     const int64_t width = static_cast<int64_t>(c.n_heads) * c.head_dim;
     const AttnRow row{table.data(), 0, c.n_new, c.start};
     for (int h = 0; h < c.n_kv_heads; h++)
-      kernels.attention(args, row, h, 0, c.n_new, {q.data(), width}, {out.data(), width}, scratch.data());
+      kernels.attention(args, row, {h, 0, c.n_new}, {q.data(), width}, {out.data(), width}, scratch.data());
   }
 };
 

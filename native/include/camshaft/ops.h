@@ -102,10 +102,14 @@ struct AttnArgs {
   int window;            // 0: none
   float scale, softcap;  // softcap 0: none
 };
-// A row's queries [q_begin, q_end) of the batch: token t has position start + (t - first).
+// A row of the batch: token t has position start + (t - first).
 struct AttnRow {
   const int32_t* table;
   int first, n_new, start;
+};
+// All query heads of kv_head, of tokens [t_begin, t_end) (batch token indices inside the row).
+struct AttnQueries {
+  int kv_head, t_begin, t_end;
 };
 
 // ------------------------------------------------------------------------------------------------------------ the table
@@ -135,10 +139,16 @@ struct Kernels {
   void (*softcap)(float* x, int n, float cap);                       // in place: cap * tanh_f32(x / cap)
 
   void (*kv_write)(const KvWriteArgs& a, int pos, const float* k, const float* v);
-  // Queries [t_begin, t_end) (batch token indices inside `row`) for all query heads of kv_head. q and out: [tokens, n_heads * head_dim].
-  // scratch: attn_scratch_floats(args) floats private to the calling thread.
-  void (*attention)(const AttnArgs& a, const AttnRow& row, int kv_head, int t_begin, int t_end, Rows q, Rows out, float* scratch);
+  // q and out: [tokens, n_heads * head_dim]. scratch: attn_scratch_floats(args) floats private to the calling thread.
+  void (*attention)(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, Rows q, Rows out, float* scratch);
   size_t (*attn_scratch_floats)(const AttnArgs& a);
+  // The same in two steps, so that threads can share one long row. First each span of [span_begin, span_end) (span i: positions from
+  // i * kSpan on) alone: m, l and o of all queries go to parts + (i - span_begin) * attn_part_floats(args, tokens), in the instruction set's
+  // own layout. Then all spans that any of the queries sees are merged in order: the bits that `attention` gives.
+  void (*attention_parts)(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, int span_begin, int span_end, Rows q, float* parts,
+                          float* scratch);
+  void (*attention_merge)(const AttnArgs& a, const AttnQueries& which, const float* parts, int n_parts, Rows out, float* scratch);
+  size_t (*attn_part_floats)(const AttnArgs& a, int tokens);
 
   // Sampling's heavy half, over one row of logits [n].
   int (*argmax)(const float* x, int n);                              // ties to the lowest index; -1 if any value is not finite (-inf is allowed, not all of them)

@@ -76,13 +76,15 @@ void mix(const KvLayer& kv, const Span& span, const float* p, float* o) {
   }
 }
 
-// Of a span, or of all spans so far: m, l and o[head_dim] of the contract.
+// Of a span, or of all spans so far: m, l and o[head_dim] of the contract, in this order.
 struct Part {
-  float m, l;
+  float &m, &l;
   float* o;
+  explicit Part(float* at) : m(at[0]), l(at[1]), o(at + 2) {}
+  static int floats(const AttnArgs& a) { return a.kv.head_dim + 2; }
 };
 
-void span_part(const AttnArgs& a, const Query& query, const Span& span, Part& out) {
+void span_part(const AttnArgs& a, const Query& query, const Span& span, Part out) {
   float p[kSpan];
   const int first = span.begin % kSpan, last = first + span.end - span.begin;
   const float scale = a.kv.type == KvType::int8 ? query.step * a.scale : a.scale;
@@ -103,7 +105,26 @@ void span_part(const AttnArgs& a, const Query& query, const Span& span, Part& ou
   mix(a.kv, span, p, out.o);
 }
 
-void merge(const Part& part, int dim, Part& all) {
+// Parts of the heads of one token, side by side, from the span that begins at `base`. What a token does not see has no maximum and adds 0.
+void token_parts(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, int t, int base, const float* q, float* parts, float* scratch) {
+  const int heads = a.n_heads / a.kv.n_kv_heads, dim = a.kv.head_dim;
+  const int pos = row.start + (t - row.first), first = a.window > 0 && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0;
+  Span span{base > first ? base : first, base + kSpan < pos + 1 ? base + kSpan : pos + 1, scratch, scratch + kSpan * dim, {}, {}};
+  read_span(a.kv, row.table, which.kv_head, span);
+  for (int h = 0; h < heads; h++, parts += Part::floats(a)) {
+    Part part(parts);
+    if (span.begin >= span.end) {
+      part.m = -3.402823466e38f, part.l = 0.0f;
+      for (int d = 0; d < dim; d++) part.o[d] = 0.0f;
+      continue;
+    }
+    const float* vector = q + static_cast<ptrdiff_t>(which.kv_head * heads + h) * dim;
+    const float most = largest(vector, dim);
+    span_part(a, {vector, fixed_step(most, kWordLevels), fixed_inverse(most, kWordLevels)}, span, part);
+  }
+}
+
+void merge(const Part& part, int dim, Part all) {
   const float m = part.m > all.m ? part.m : all.m;
   const float keep = exp_f32(all.m - m), take = exp_f32(part.m - m);
   all.m = m;
@@ -114,36 +135,45 @@ void merge(const Part& part, int dim, Part& all) {
 }  // namespace
 
 size_t attn_scratch_floats(const AttnArgs& a) {
-  return (2 * kSpan + 2 * static_cast<size_t>(a.n_heads / a.kv.n_kv_heads)) * static_cast<size_t>(a.kv.head_dim + 2);
+  const size_t heads = static_cast<size_t>(a.n_heads / a.kv.n_kv_heads);
+  return 2 * kSpan * static_cast<size_t>(a.kv.head_dim) + 2 * heads * static_cast<size_t>(Part::floats(a));
 }
 
-void attention(const AttnArgs& a, const AttnRow& row, int kv_head, int t_begin, int t_end, Rows q, Rows out, float* scratch) {
+size_t attn_part_floats(const AttnArgs& a, int tokens) {
+  return static_cast<size_t>(tokens * (a.n_heads / a.kv.n_kv_heads)) * static_cast<size_t>(Part::floats(a));
+}
+
+void attention_parts(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, int span_begin, int span_end, Rows q, float* parts,
+                     float* scratch) {
+  for (int i = span_begin; i < span_end; i++)
+    for (int t = which.t_begin; t < which.t_end; t++, parts += attn_part_floats(a, 1)) token_parts(a, row, which, t, i * kSpan, q[t], parts, scratch);
+}
+
+void attention_merge(const AttnArgs& a, const AttnQueries& which, const float* parts, int n_parts, Rows out, float* scratch) {
+  const int heads = a.n_heads / a.kv.n_kv_heads, dim = a.kv.head_dim, n = (which.t_end - which.t_begin) * heads;
+  for (int i = 0; i < n; i++) {
+    Part all(scratch);
+    for (int j = 0; j < n_parts; j++) {
+      float* at = const_cast<float*>(parts) + static_cast<ptrdiff_t>(j * n + i) * Part::floats(a);
+      if (j == 0) std::memcpy(scratch, at, static_cast<size_t>(Part::floats(a)) * sizeof(float));
+      else merge(Part(at), dim, all);
+    }
+    float* to = out[which.t_begin + i / heads] + static_cast<ptrdiff_t>(which.kv_head * heads + i % heads) * dim;
+    const float inv = 1.0f / all.l;
+    for (int d = 0; d < dim; d++) to[d] = std::fma(all.o[d], inv, 0.0f);
+  }
+}
+
+void attention(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, Rows q, Rows out, float* scratch) {
   const int heads = a.n_heads / a.kv.n_kv_heads, dim = a.kv.head_dim;
-  Span span{0, 0, scratch, scratch + kSpan * dim, {}, {}};
-  float* parts = span.v + kSpan * dim;  // m, l, o of each head: of all spans so far, then of this one
-  const auto part = [&](int i) { return Part{parts[i * (dim + 2)], parts[i * (dim + 2) + 1], parts + i * (dim + 2) + 2}; };
-  const auto keep = [&](int i, const Part& p) { parts[i * (dim + 2)] = p.m, parts[i * (dim + 2) + 1] = p.l; };
-  for (int t = t_begin; t < t_end; t++) {
+  float *all = scratch + 2 * kSpan * dim, *now = all + heads * Part::floats(a);  // of the heads: all spans so far, and this one
+  for (int t = which.t_begin; t < which.t_end; t++) {
     const int pos = row.start + (t - row.first), first = a.window > 0 && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0;
-    const ptrdiff_t group = static_cast<ptrdiff_t>(kv_head) * heads * dim;
     for (int base = first / kSpan * kSpan; base <= pos; base += kSpan) {
-      span.begin = base > first ? base : first, span.end = base + kSpan < pos + 1 ? base + kSpan : pos + 1;
-      read_span(a.kv, row.table, kv_head, span);
-      for (int h = 0; h < heads; h++) {
-        const float* vector = q[t] + group + h * dim;
-        const float most = largest(vector, dim);
-        Part all = part(h), now = part(base <= first ? h : heads + h);
-        span_part(a, {vector, fixed_step(most, kWordLevels), fixed_inverse(most, kWordLevels)}, span, now);
-        if (base <= first) all = now;
-        else merge(now, dim, all);
-        keep(h, all);
-      }
+      token_parts(a, row, which, t, base, q[t], base <= first ? all : now, scratch);
+      for (int h = 0; h < heads && base > first; h++) merge(Part(now + h * Part::floats(a)), dim, Part(all + h * Part::floats(a)));
     }
-    for (int h = 0; h < heads; h++) {
-      const Part all = part(h);
-      const float inv = 1.0f / all.l;
-      for (int d = 0; d < dim; d++) out[t][group + h * dim + d] = std::fma(all.o[d], inv, 0.0f);
-    }
+    attention_merge(a, {which.kv_head, t, t + 1}, all, 1, out, scratch);
   }
 }
 

@@ -36,16 +36,17 @@ inline Range join(Range a, Range b) {
 struct Queries {
   const AttnArgs& a;
   const AttnRow& row;
-  int kv_head, t_begin;
+  const AttnQueries& which;
   Rows q, out;
 
+  int n() const { return (which.t_end - which.t_begin) * per_kv(); }
   int per_kv() const { return a.n_heads / a.kv.n_kv_heads; }
   float* at(Rows rows, int i) const {
-    const int head = kv_head * per_kv() + i % per_kv();
-    return rows[t_begin + i / per_kv()] + static_cast<ptrdiff_t>(head) * a.kv.head_dim;
+    const int head = which.kv_head * per_kv() + i % per_kv();
+    return rows[which.t_begin + i / per_kv()] + static_cast<ptrdiff_t>(head) * a.kv.head_dim;
   }
   Range sees(int i) const {
-    const int pos = row.start + (t_begin + i / per_kv() - row.first);
+    const int pos = row.start + (which.t_begin + i / per_kv() - row.first);
     return {a.window > 0 && pos - a.window + 1 > 0 ? pos - a.window + 1 : 0, pos + 1};
   }
 };
