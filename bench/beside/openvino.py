@@ -33,7 +33,6 @@ CANDIDATES: Mapping[str, Candidate] = {
     "Q4_0, steps of 512": Candidate("Q4_0", {}, {"cache_size": 2, "max_num_batched_tokens": 512}),
     "Q4_0, throughput hint": Candidate("Q4_0", {"PERFORMANCE_HINT": "THROUGHPUT"}),
     "Q4_0, f16 cache": Candidate("Q4_0", {"KV_CACHE_PRECISION": "f16"}),
-    "Q4_1": Candidate("Q4_1", {}),
     "Q8_0": Candidate("Q8_0", {}),
 }
 

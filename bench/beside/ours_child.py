@@ -60,14 +60,14 @@ def token_kv_bytes(cpu: CpuRunner) -> float:
 
 
 def scaling(asked: Mapping[str, Any]) -> Figures:
-    """tok/s of a prompt of 512 and of 32 sequences decoding at a context of 64: steps alone, for comparing numbers of threads."""
+    """tok/s of a prompt of 512 and of 32 sequences decoding at a context of 32: steps alone, for comparing numbers of threads."""
     cpu = runner(asked)
     alone = Steps(cpu, n_rows=1, n_positions=512)
     prompt_s = [alone.seconds(start=0, n_new=512) for _ in range(3)]
     alone.close()
-    many = Steps(cpu, n_rows=32, n_positions=96)
-    many.fill(64)
-    decode_s = [many.seconds(start=64 + i) for i in range(16)]
+    many = Steps(cpu, n_rows=32, n_positions=64)
+    many.fill(32)
+    decode_s = [many.seconds(start=32 + i) for i in range(16)]
     return {"prefill 512": 512 / statistics.median(prompt_s), "32 x decode": 32 / statistics.median(decode_s[2:])}
 
 

@@ -22,8 +22,8 @@ from camshaft.bench.sse_client import Target
 
 CLIENT = Path(client.__file__)
 PREFILL = re.compile(r'^camshaft_request_stage_seconds_sum\{.*stage="prefill".*\} (\S+)$', re.MULTILINE)
-N_FIRST = 15  # requests whose first token is timed
-PAUSE_S = 0.2  # before each: long enough for every thread to have gone to sleep
+N_FIRST = 11  # requests whose first token is timed
+PAUSE_S = 0.15  # before each: long enough for every thread to have gone to sleep
 IDLE_S = 20.0
 START_LIMIT_S = 60.0
 KV_MIB = 64  # small, so that it can be filled: what is not written is not resident
@@ -67,7 +67,7 @@ def first_token_s(server: harness.Server, prompt: int = 32) -> float:
     """Median seconds from the request's first byte to its first text, less what this request's prefill took by the server's own books."""
     dice = random.Random(1)
     beyond = []
-    for _ in range(N_FIRST + 3):
+    for _ in range(N_FIRST + 2):
         before = _prefill_s(server)
         time.sleep(PAUSE_S)
         request = json.dumps(body(dice, prompt, 2)).encode()
@@ -75,7 +75,7 @@ def first_token_s(server: harness.Server, prompt: int = 32) -> float:
         time.sleep(PAUSE_S)  # the books are closed after the last event
         first: Any = found["first_s"]
         beyond.append(first[0] - (_prefill_s(server) - before))
-    return float(statistics.median(beyond[3:]))
+    return float(statistics.median(beyond[2:]))
 
 
 def _prefill_s(server: harness.Server) -> float:

@@ -141,7 +141,7 @@ def tasks(avx512: bool) -> tuple[Task, ...]:
         Task("camshaft BF16", OURS, _speeds("BF16")),
         Task("llama.cpp BF16", LLAMA, _llama("BF16")),
         Task("start", OURS, lambda setup: served.start(setup.file("Q4_1"), setup.threads)),
-        Task("resident", OURS, lambda setup: served.resident(setup.file("Q4_1"), setup.threads), 2),
+        Task("resident", OURS, lambda setup: served.resident(setup.file("Q4_1"), setup.threads), 1),
         Task("room, bf16", OURS, _steps("capacity", {"kv_memory": "256M"}), 1),
         Task("room, int8", OURS, _steps("capacity", {"kv_memory": "256M", "kv_dtype": "int8"}), 1),
         Task("quality, bf16", OURS, _steps("quality"), 1),

@@ -10,7 +10,7 @@ from beside.shell import AbsentError
 
 Case = tuple[int, int, int]  # n requests of so many prompt tokens that each generate so many
 
-KINDS: Mapping[str, Case] = {"prefill": (1, 512, 1), "decode": (1, 16, 49), "batch": (8, 128, 16)}
+KINDS: Mapping[str, Case] = {"prefill": (1, 512, 1), "decode": (1, 16, 49), "batch": (8, 48, 48)}
 ROUNDS = 2
 
 
