@@ -52,7 +52,7 @@ std::span<const ActCache::Block> ActCache::get(const Network& net, ThreadPool& p
     }
   };
   const int units = ceil_div(tokens, kActTile);
-  if (tokens * cols < 20'000) body(0, units, 0);
+  if (tokens * cols < 4'000) body(0, units, 0);
   else pool.run(units, std::max(1, units / (4 * pool.size())), body);
   source_ = source, cols_ = cols, tokens_ = tokens;
   return blocks_;
