@@ -67,6 +67,7 @@ class EngineLoop:
         self.flights = FlightRecorder()
         self._masks = Masks(capacity.vocab_size)
         self._touched: dict[int, Job] = {}  # jobs with events that are not handed over yet
+        self._unread: list[Job] = []  # jobs whose reader is gone
         self._held: dict[int, Job] = {}  # jobs whose output waits for its flush
         self._masked: set[int] = set()  # keys of jobs for which not every token may come next
 
@@ -108,14 +109,20 @@ class EngineLoop:
         jobs, self.jobs = self.jobs, {}
         for job in jobs.values():
             job.sink.put(Failed(error.info()))
+        for job in (self._touched | jobs).values():
             job.sink.send()
 
     # ---------------------------------------------------------------------------------------------------------- a turn
 
     def turn(self) -> bool:
-        """One step. False where there was nothing to compute."""
+        """One step. False where there was nothing to compute.
+
+        What the step brought is handed over by the next turn, right before its own step or its sleep: a reader that is woken earlier
+        finds Python's lock taken, and has cost two switches for nothing.
+        """
         began = perf_counter()
         now = self.clock.now()
+        self._drop_unread()
         timer = self.scheduler.next_timer()
         if timer is not None and timer <= now:
             for seq, error in self.scheduler.expire(now):
@@ -124,9 +131,10 @@ class EngineLoop:
         if planned.preempted:
             self.report.preempted(planned.preempted)
         if not planned.seqs:
+            self.hand_over()
+            self._drop_unread()
             self._switch_slots(planned)
             self.report.idle()
-            self.hand_over()
             return False
         if planned.opened:
             self._start(planned.opened, now)
@@ -138,8 +146,6 @@ class EngineLoop:
         computed_at = perf_counter()
         if result is not None:
             self._accept(planned, result)
-        self.hand_over()
-        if result is not None:
             bind_s = max(0.0, computed_at - planned_at - result.step_s)
             parts = StepParts(planned_at - began, bind_s, result.step_s, perf_counter() - computed_at)
             self.report.step(planned, parts, now)
@@ -150,14 +156,16 @@ class EngineLoop:
         return self.scheduler.next_timer()
 
     def hand_over(self) -> None:
-        """Give the events of this step to those who wait for them, in one go."""
+        """Give the events of this step to those who wait for them, in one go. A job that nobody reads is let go once no step is planned."""
         touched = self._touched
         if not touched:
             return
         self._touched = {}
-        for job in touched.values():
-            if not job.sink.send():
-                self.abort(job)
+        self._unread += [job for job in touched.values() if not job.sink.send()]
+
+    def _drop_unread(self) -> None:
+        while self._unread:
+            self.abort(self._unread.pop())
 
     def _start(self, opened: list[Sequence], now: float) -> None:
         for seq in opened:

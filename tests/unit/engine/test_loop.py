@@ -334,10 +334,46 @@ def test_the_gauges_tell_when_the_last_client_left() -> None:
     assert gauges.keys() == GAUGES
 
 
+def test_what_a_step_brought_is_handed_over_before_the_next_step_or_sleep() -> None:
+    order: list[str] = []
+
+    class Telling(ListSink):
+        def put(self, event: Event) -> None:
+            super().put(event)
+            order.append(type(event).__name__)
+
+        def send(self) -> bool:
+            order.append("send")
+            return True
+
+    rig = Rig(options=FakeOptions(fail=lambda plan: bool(order.append("step"))))
+    job = rig.job([1], sampling=SamplingParams(temperature=0, max_tokens=2, ignore_eos=True))
+    job.sink = Telling()
+    rig.loop.submit(job)
+    while rig.loop.turn():
+        pass
+    assert order == ["Started", "send", "step", "Delta", "send", "step", "Delta", "Finished", "send"]
+
+
+def test_a_job_that_nobody_reads_ends_within_a_step_and_spares_its_mates() -> None:
+    rig = Rig()
+    job, mate = rig.submit([1, 2]), rig.submit([3, 4])
+    rig.loop.turn()
+    sink_of(job).reader_left = True
+    rig.loop.turn()
+    rig.loop.turn()
+    assert list(rig.loop.jobs.values()) == [mate]
+    rig.check()
+    rig.run()
+    assert isinstance(sink_of(mate).terminal, Finished)
+    assert sink_of(mate).ids == alone([3, 4], mate.request.sampling).ids
+
+
 def test_memory_of_steps_is_bounded() -> None:
     rig = Rig()
     rig.submit([1], sampling=SamplingParams(temperature=0, max_tokens=300, ignore_eos=True))
     rig.run()
+    assert not rig.loop.turn()
     assert len(rig.loop.flights.lines()) == 64
     assert not rig.loop._held
     assert not rig.loop._touched
