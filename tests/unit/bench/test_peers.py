@@ -120,6 +120,21 @@ def test_a_part_measured_again_takes_over_its_lines_alone(bench: ModuleType) -> 
     assert len(sitting.kept([whole, sat(1.1, 0.1, verified, start)])) == 1
 
 
+def test_a_peer_keeps_its_first_settings_unless_others_are_clearly_faster(bench: ModuleType) -> None:
+    tuning, shell = part(bench, "tuning"), part(bench, "shell")
+    took = {"first": (1.0, 1.0, 1.0), "second": (0.99, 0.9, 2.0)}
+
+    def seconds(name: str) -> dict[str, float]:
+        if name not in took:
+            raise shell.AbsentError("no such setting")
+        return dict(zip(tuning.KINDS, took[name], strict=True))
+
+    assert tuning.choose(["first", "second", "third"], seconds) == {"prefill": "first", "decode": "second", "batch": "first"}
+    with pytest.raises(shell.AbsentError, match="no such setting"):
+        tuning.choose(["third"], seconds)
+    assert [tuning.kind_of(case) for case in ((1, 512, 1), (1, 16, 129), (8, 128, 128))] == ["prefill", "decode", "batch"]
+
+
 ANSWER = (
     b'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {"choices":[{"text":""}]}\n\n',
     b'data: {"choices":[{"text":"Pa',
