@@ -16,6 +16,7 @@ namespace {
 constexpr int kHalves = 2;           // of a tile: rows 0..7 and 8..15
 constexpr int kStreams = 4;           // far places that one token's pass reads weights from at once
 constexpr size_t kAheadBytes = 1024;  // how far ahead of their use it asks for them
+constexpr size_t kFarBytes = 4096;    // the same for passes with one stream, into the rows of tiles to come
 
 template <int M>
 using Ints = __m256i[kHalves][M];
@@ -55,6 +56,13 @@ inline void load_quads(const TileQ5& t, int i, __m256i (&w)[4]) {
     w[h] = _mm256_or_si256(w[h], _mm256_and_si256(_mm256_slli_epi16(bits, 4 - i), fifth));
     w[2 + h] = _mm256_or_si256(w[2 + h], _mm256_and_si256(_mm256_srli_epi16(bits, i), fifth));
   }
+}
+
+// Fetches what lies `ahead` bytes behind a tile. Where nothing is, nothing happens.
+template <class Tile>
+inline void fetch(const Tile* tile, size_t ahead) {
+  const char* bytes = reinterpret_cast<const char*>(tile) + ahead;
+  for (size_t line = 0; line < sizeof(Tile); line += 64) _mm_prefetch(bytes + line, _MM_HINT_T0);
 }
 
 inline void add_product(__m256i& sum, __m256i w, __m256i q, bool first) {
@@ -207,6 +215,7 @@ void pass(const LinearArgs& a, const ActLayout& at, int t, int r) {
     acc[0][k] = acc[1][k] = _mm256_setzero_ps();
   }
   for (int g = 0; g < at.groups; g++, tile++) {
+    fetch(tile, kFarBytes);
     add_group<M>(*tile, acts, acc);
     for (auto& p : acts) p++;
   }
@@ -224,8 +233,7 @@ void pass_one(const LinearArgs& a, const ActLayout& at, int r, int apart) {
   for (int g = 0; g < at.groups; g++, tile++, acts[0]++)
 #pragma GCC unroll 4
     for (int i = 0; i < R; i++) {
-      const char* bytes = reinterpret_cast<const char*>(tile + i * stride);
-      for (size_t line = 0; line < sizeof(Tile); line += 64) _mm_prefetch(bytes + kAheadBytes + line, _MM_HINT_T0);
+      fetch(tile + i * stride, kAheadBytes);
       add_group<1>(tile[i * stride], acts, acc[i]);
     }
   for (int i = 0; i < R; i++) finish(a, 0, r + i * apart, {acc[i][0][0], acc[i][1][0]});

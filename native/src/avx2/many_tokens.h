@@ -224,6 +224,7 @@ void batch(const LinearArgs& a, const ActLayout& at, int t, int n, int r, uint32
   const Tile* tile = tile_row<Tile>(a.w, r);
   const int64_t cell = int64_t(t) * at.groups;
   for (int g = 0; g < at.groups; g++) {
+    fetch(tile + g, kFarBytes);
     decode(tile[g], panel);
     Cell x{at.first(a.q.data) + cell + g, at.wide(a.q.data) + cell + g};
     int k = 0;
