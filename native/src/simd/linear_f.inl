@@ -61,14 +61,12 @@ template <int R, class Tile> void batch(const LinearArgs& a, int tile, int apart
     for (int t = 0; t < tokens; t++) finish(a, t_begin + t, tile + r * apart, load(sums[r][t]));
 }
 
-template <int R, class Tile> void batches(const LinearArgs& a, int tile, int apart) {
-  for (int t = 0; t < a.tokens; t += kBatch) batch<R, Tile>(a, tile, apart, t, t + kBatch < a.tokens ? t + kBatch : a.tokens);
-}
-
-// Rows of tiles R at a time, far from one another: as many streams from memory. Returns the first row that is left.
+// Rows of tiles R at a time, far from one another: as many streams from memory. Returns the first row that is left. The tokens of a batch
+// meet all rows before the next batch comes: the inputs of all tokens would not fit a second-level cache, those of a batch do.
 template <int R, class Tile> int streams(const LinearArgs& a, int tile_begin, int tile_end) {
   const int apart = (tile_end - tile_begin) / R;
-  for (int tile = tile_begin; tile < tile_begin + apart; tile++) batches<R, Tile>(a, tile, apart);
+  for (int t = 0; t < a.tokens; t += kBatch)
+    for (int tile = tile_begin; tile < tile_begin + apart; tile++) batch<R, Tile>(a, tile, apart, t, t + kBatch < a.tokens ? t + kBatch : a.tokens);
   return tile_begin + R * apart;
 }
 
