@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -11,6 +12,8 @@ def main() -> int:
     quiet = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if quiet:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # numpy's linear algebra, of which nothing here makes use, would start a thread for each core when it is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from camshaft.cli.heap import uncollected
 
     with uncollected():

@@ -34,15 +34,20 @@ def open_own(path: Path) -> BinaryIO | None:
 
 
 @contextmanager
-def whole_or_nothing(path: Path, prefix: str) -> Iterator[BinaryIO]:
-    """A file to write, which gets its name once all of it is on the disk. After an error nothing of it is left. Raises OSError."""
+def whole_or_nothing(path: Path, prefix: str, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """A file to write, which gets its name once all of it is written. After an error nothing of it is left. Raises OSError.
+
+    `durable` waits for the disk first. Without it a crash of the machine may leave the name with less than all: for small files that
+    are checked when they are read, and written where nobody has the seconds that a busy disk takes.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)  # for this user alone
     try:
         with os.fdopen(fd, "wb") as file:
             yield file
             file.flush()
-            os.fsync(fd)
+            if durable:
+                os.fsync(fd)
         os.replace(name, path)
     finally:
         with suppress(OSError):  # renamed by now, if all went well

@@ -65,7 +65,7 @@ def sha256(files: Sequence[Path]) -> str:
 
 def remember(files: Sequence[Path], sha256: str) -> None:
     """Keeps a digest that is known to be that of the files as they are now. Where nothing can be written, nothing is kept."""
-    with suppress(OSError), whole_or_nothing(_place(files), ".digest-") as out:
+    with suppress(OSError), whole_or_nothing(_place(files), ".digest-", durable=False) as out:
         out.write(msgspec.json.encode(Record(_stamps(files), sha256)))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -24,6 +25,7 @@ _HEAD = struct.Struct("<8sQQ")
 _ALIGN = 64  # what the kernels' loads need
 _MOST_HEADER_BYTES = 16 << 20
 _BLOCK_BYTES = 2 << 20  # a large page
+_DAY_S = 86_400
 _MOST_PIECES = 512  # of one call; POSIX grants 1,024 where a system says nothing else
 
 
@@ -77,13 +79,19 @@ def read(path: Path, key: str, threads: int) -> Pack | None:
         header = _read_header(file, key)
         if header is None:
             return None
-        os.utime(file.fileno())  # says when it was last of use
+        _note_use(file.fileno())
         map = _native.MappedFile(file.fileno())
     try:
         intact = map.intact([(m.offset, m.n_bytes, m.checksum) for m in header.matrices], threads)
     except TypeError:  # numbers that are no offsets
         return None
     return Pack(map, header.matrices) if intact else None
+
+
+def _note_use(fd: int) -> None:
+    """Moves the file's time, by which the cache sees what was of no use for longest; once a day, because a busy disk may take seconds."""
+    if time.time() - os.fstat(fd).st_mtime > _DAY_S:
+        os.utime(fd)
 
 
 def write(out: BinaryIO, key: str, matrices: Iterable[Packed]) -> Iterator[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import add
 
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers
@@ -58,7 +57,8 @@ def _pairs(merges: Iterable[str], normal: dict[str, int]) -> list[tuple[str, str
         bad = next(merge for merge in listed if "\0" in merge or len(list(filter(None, merge.split(" ")))) != 2 or merge.count(" ") != 1)
         raise ModelError(f"the vocabulary has a merge that is not two tokens: {bad[:80]!r}")
     left, right = halves[::2], halves[1::2]
-    known = normal.keys()
-    if known >= set(halves) and known >= set(map(add, left, right)):
+    whole = "\0".join(listed).replace(" ", "").split("\0") if listed else []
+    known = normal.__contains__
+    if all(map(known, halves)) and all(map(known, whole)):
         return list(zip(left, right, strict=True))
-    return [(a, b) for a, b in zip(left, right, strict=True) if a in normal and b in normal and a + b in normal]
+    return [(a, b) for a, b, ab in zip(left, right, whole, strict=True) if known(a) and known(b) and known(ab)]
