@@ -34,11 +34,11 @@ void score(const float* queries, int stride, const T* const* k, const T* const* 
   for (int r = 0; r < N; r++)
     for (int b = 0; b < B; b++) sum[r][b] = zero();
   for (int d = 0; d < dim; d++) {
-    V16 kd[B];
-    for (int b = 0; b < B; b++) kd[b] = Load::load(k[b] + d * kSubBlock), __builtin_prefetch(v[b] + d * kSubBlock);
-    for (int r = 0; r < N; r++) {
-      const V16 qd = set1(q[r][d]);
-      for (int b = 0; b < B; b++) sum[r][b] = fma(qd, kd[b], sum[r][b]);
+    for (int b = 0; b < B; b++) {
+      const V16 kd = Load::load(k[b] + d * kSubBlock);
+      __builtin_prefetch(v[b] + d * kSubBlock);
+      for (int r = 0; r < N; r++) sum[r][b] = fma(set1(q[r][d]), kd, sum[r][b]);
+      for (int r = 0; r < N && B > 1; r++) load_again(q[r]);
     }
   }
   for (int r = 0; r < N; r++)
@@ -66,11 +66,10 @@ void mix(const Tile& tile, int first, const SpanView<T>& span, Range seen, int d
     const T *v = span.v[b] + d0 + in.begin * dim, *ahead = span.ahead[b] + d0 + in.begin * dim;
     for (int j = b * kSubBlock + in.begin; j < b * kSubBlock + in.end; j++, v += dim, ahead += dim) {
       for (int c = 0; c < C; c += kLineVectors<T>) __builtin_prefetch(ahead + c * kLanes);
-      V16 vd[C];
-      for (int c = 0; c < C; c++) vd[c] = kTail ? Load::load_n(v, lanes) : Load::load(v + c * kLanes);
-      for (int r = 0; r < N; r++) {
-        const V16 pj = set1(p[r * kScoreStride + j]);
-        for (int c = 0; c < C; c++) sum[r][c] = fma(pj, vd[c], sum[r][c]);
+      for (int c = 0; c < C; c++) {
+        const V16 vd = kTail ? Load::load_n(v, lanes) : Load::load(v + c * kLanes);
+        for (int r = 0; r < N; r++) sum[r][c] = fma(set1(p[r * kScoreStride + j]), vd, sum[r][c]);
+        if (C > 1) load_again(p);
       }
     }
   }

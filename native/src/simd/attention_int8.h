@@ -7,6 +7,9 @@ namespace camshaft::CAMSHAFT_ISA {
 namespace {
 
 constexpr int kPairBytes = 2 * kLanes;  // of 16 lanes of K or V
+// Vectors of lanes at once. Integer sums wait for each other no longer than a cycle and need no company, and more would not leave the compiler
+// the registers that it wants.
+constexpr int kAtOnce = 1;
 
 inline Sums largest_of(const float* x, int n) {
   Sums most = zero_sums();
@@ -25,7 +28,7 @@ struct Int8Queries {
 };
 
 // s[r][b * 16 + lane] for B sub-blocks from `first` on. Not inlined, since the caller would leave it too few registers for its sums.
-template <int N, int B> __attribute__((noinline)) void score_int8(const Int8Queries& queries, const SpanView<int8_t>& span, int first, int pairs, float* s) {
+template <int N, int B = kAtOnce> __attribute__((noinline)) void score_int8(const Int8Queries& queries, const SpanView<int8_t>& span, int first, int pairs, float* s) {
   const int16_t* q[N];
   const int8_t *k[B], *v[B];
   Sums sum[N][B];
@@ -50,7 +53,7 @@ template <int N, int B> __attribute__((noinline)) void score_int8(const Int8Quer
 
 // O[r][c * 16 + lane] merged with the sum of w_rj * v_j over `seen`, for N queries and C vectors of d from d0 on. Where the dimensions end
 // inside a vector the other lanes read what follows in the sub-block, its scales, and nobody reads those lanes.
-template <int N, int C> void mix_int8(const Tile& tile, int first, const SpanView<int8_t>& span, Range seen, int d0) {
+template <int N, int C = kAtOnce> void mix_int8(const Tile& tile, int first, const SpanView<int8_t>& span, Range seen, int d0) {
   const ptrdiff_t row = 2 * (tile.dim + tile.dim % 2);  // bytes of a pair of tokens
   Sums sum[N][C];
   for (int r = 0; r < N; r++)
@@ -95,9 +98,7 @@ struct Int8Kv {
     const Int8Queries queries{words_of(tile.q + micro.first * tile.q_stride), 2 * tile.q_stride, factor};
     with_count(micro.n, [&]<int N>() {
       float* s = tile.s + micro.first * kScoreStride;
-      int b = seen.begin / kSubBlock;
-      for (; b + kWide<N> <= end; b += kWide<N>) score_int8<N, kWide<N>>(queries, span, b, pairs, s);
-      for (; b < end; b++) score_int8<N, 1>(queries, span, b, pairs, s);
+      for (int b = seen.begin / kSubBlock; b < end; b += kAtOnce) score_int8<N>(queries, span, b, pairs, s);
     });
   }
   // w from p and the scales of V. Those of unseen tokens may be anything, so that 0 * scale would not do.
@@ -127,9 +128,7 @@ struct Int8Kv {
   }
   static void mix(const Tile& tile, const Micro& micro, const SpanView<T>& span, Range seen) {
     with_count(micro.n, [&]<int N>() {
-      int d = 0;
-      for (; d + kWide<N> * kLanes <= tile.dim; d += kWide<N> * kLanes) mix_int8<N, kWide<N>>(tile, micro.first, span, seen, d);
-      for (; d < tile.dim; d += kLanes) mix_int8<N, 1>(tile, micro.first, span, seen, d);
+      for (int d = 0; d < tile.dim; d += kAtOnce * kLanes) mix_int8<N>(tile, micro.first, span, seen, d);
     });
   }
 };

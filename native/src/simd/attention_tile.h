@@ -99,6 +99,10 @@ template <class T> SpanView<T> view_span(const KvLayer& kv, const int32_t* table
 // As many vectors at once as there are registers for, so that one query alone does not wait for its own sums.
 template <int N> constexpr int kWide = kAccumulators / N >= 4 ? 4 : kAccumulators / N >= 2 ? 2 : 1;
 
+// What p points to is loaded again behind this: the sums of a micro-tile fill the registers, and a broadcast that the compiler kept for the
+// next vector would push one of them out to memory and back at every step.
+template <class T> inline void load_again(T*& p) { asm("" : "+r"(p)); }
+
 // Scores to probabilities in place, over some sub-blocks of one query's row, of whose positions it sees `seen`. Sets m and l.
 inline void soften(float* s, Range blocks, Range seen, float cap, float& m, float& l) {
   const auto each = [&](auto change) {
