@@ -4,9 +4,10 @@
 namespace camshaft {
 namespace {
 
-constexpr int kFewTokens = 16;                   // up to which memory sets the pace
-constexpr size_t kExpectedBytes = 256 << 10;     // half of a second-level cache of 512 KiB
-constexpr int kBlockBytes = 192 << 10;  // quantised input of a token block: well inside a second-level cache of 512 KiB, weights beside it
+constexpr size_t kExpectedBytes = 256 << 10;  // half of a second-level cache of 512 KiB
+constexpr int kBlockBytes = 192 << 10;        // quantised input of a token block: well inside a second-level cache of 512 KiB, weights beside it
+
+}  // namespace
 
 bool is_integer(const Network& net, Form form) { return net.int8 && net.kernels->linear_q[size_t(form)]; }
 
@@ -15,8 +16,6 @@ void expect_weights(Step& s, int id) {
   const Packed& w = s.weight(id);
   s.pool.expect(w.data, std::min(kExpectedBytes, packed_bytes(w.form, w.rows, w.cols)));
 }
-
-}  // namespace
 
 int ActCache::block_tokens(int cols) {
   const int tokens = kBlockBytes / std::max(1, cols) / kActTile * kActTile;

@@ -38,6 +38,12 @@ std::vector<float*> attention_scratch(Network& net, const KvPool& kv, int thread
   return all;
 }
 
+HeadRoom head_room(Network& net, int threads) {
+  HeadRoom room;
+  for (int i = 0; i < threads; ++i) room.workers.push_back({net.arena.floats(kHeadPieceFloats), {}});
+  return room;
+}
+
 Rows logit_slice(Network& net) {
   const int64_t stride = int64_t(round_up(size_t(net.limits.vocab_size), kLanes)) + kLanes;
   return {net.arena.floats(size_t(std::min(kHeadSlice, net.limits.max_tokens)) * size_t(stride)), stride};
@@ -55,6 +61,7 @@ Program::Parts::Parts(std::unique_ptr<Network> network, std::unique_ptr<ThreadPo
       sampler(*net->kernels, net->limits.vocab_size, pool->size(), net->arena),
       scratch(attention_scratch(*net, kv, pool->size())),
       parts(attention_parts(*net, kv)),
+      head(head_room(*net, pool->size())),
       logits(logit_slice(*net)) {}
 
 Program::Program(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -91,7 +98,8 @@ std::vector<RowOutput> Program::run(const Batch& batch) {
   for (const CopySpec& c : batch.copies) p.kv.copy(c.src, c.dst);
   p.acts.forget();
   p.times.lap("prepare");
-  Step step{*p.net, *p.pool, p.kv, p.slots, p.batch, p.acts, p.sampler, p.times, p.scratch, p.parts, out, p.logits, p.keeping ? p.kept.data() : nullptr, p.batch.tokens()};
+  float* kept = p.keeping ? p.kept.data() : nullptr;
+  Step step{*p.net, *p.pool, p.kv, p.slots, p.batch, p.acts, p.sampler, p.times, p.scratch, p.parts, out, p.head, p.logits, kept, p.batch.tokens()};
   for (const Node& node : p.net->nodes) {
     if (step.tokens == 0) break;  // nothing is sampled or scored: what comes after take_rows has no rows
     std::visit([&](const auto& n) { execute(n, step); }, node);

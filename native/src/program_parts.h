@@ -19,6 +19,7 @@ struct Program::Parts {
   LapTimes times;
   std::vector<float*> scratch;
   float* parts;
+  HeadRoom head;
   Rows logits;
   bool keeping = false;
   std::vector<float> kept;

@@ -62,6 +62,11 @@ void Sampler::size_outputs(const StepBatch& batch, const std::vector<Slot>& slot
   }
 }
 
+bool Sampler::wants_only_best(const Taken& t, const StepBatch& batch, const Slot& slot) {
+  const SlotParams& p = slot.params;
+  return t.target < 0 && t.sample >= 0 && p.temperature == 0.0f && p.logprobs < 0 && p.logit_bias.empty() && !is_penalised(p) && !batch.mask(t.row);
+}
+
 void Sampler::judge(const Taken& t, const StepBatch& batch, const Slot& slot, const float* logits, int worker, RowOutput& out) {
   const bool scored = t.target >= 0, sampled = t.sample >= 0, reported = sampled && slot.params.logprobs >= 0;
   const int best = kernels_.argmax(logits, n_);

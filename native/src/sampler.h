@@ -17,6 +17,8 @@ class Sampler {
   Sampler(const Kernels& kernels, int vocab_size, int threads, Arena& arena);
   // Gives every list in `out` its final size, so that judge() allocates nothing.
   static void size_outputs(const StepBatch& batch, const std::vector<Slot>& slots, int vocab_size, std::vector<RowOutput>& out);
+  // Whether all that a taken row asks for is the id of its largest logit.
+  static bool wants_only_best(const Taken& taken, const StepBatch& batch, const Slot& slot);
   // Fills in what one taken row contributes. Rows may be judged at once by different workers.
   void judge(const Taken& taken, const StepBatch& batch, const Slot& slot, const float* logits, int worker, RowOutput& out);
 

@@ -57,6 +57,28 @@ class ActCache {
   std::vector<Block> blocks_;
 };
 
+constexpr int kHeadPieceFloats = 32'768;  // of logits that a worker has at hand: 128 KiB, a part of its second-level cache
+
+// What each worker needs for the head: room for a piece of logits, and the best that it has seen of each row.
+struct HeadRoom {
+  struct Best {
+    float value = 0;
+    int32_t id = -1;  // nothing yet
+    bool spoilt = false;  // by a value that is not finite
+    void take(const Best& other) {
+      const bool better = other.id >= 0 && (id < 0 || other.value > value || (other.value == value && other.id < id));
+      const bool either_spoilt = spoilt || other.spoilt;
+      if (better) *this = other;
+      spoilt = either_spoilt;
+    }
+  };
+  struct Worker {
+    float* piece;
+    Best best[kHeadSlice];
+  };
+  std::vector<Worker> workers;
+};
+
 struct Step {
   const Network& net;
   ThreadPool& pool;
@@ -69,6 +91,7 @@ struct Step {
   std::vector<float*>& scratch;       // per worker, for attention
   float* parts;                       // of split items of attention: kSplitRoom of each kv head's, for one token and span
   std::vector<RowOutput>& out;
+  HeadRoom& head;
   Rows logits;                        // [kHeadSlice, vocab_size]
   float* kept;                        // where all logits of the step are copied, or null
   int tokens;                         // rows that nodes see: all of the step's, after take_rows the taken ones
@@ -107,6 +130,9 @@ struct LinearJob {
   Rows y;
 };
 // `next` is the weight that will be read afterwards, or -1.
+constexpr int kFewTokens = 16;  // up to which memory sets the pace
+bool is_integer(const Network& net, Form form);
+void expect_weights(Step& step, int id);
 void multiply(Step& step, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate, int next);
 
 }  // namespace camshaft

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kBatch = 24;  // tokens that share a panel: their groups of one row of tiles fit the first-level cache
 constexpr int kBlock = 6;   // tokens whose sums are in registers
+constexpr size_t kRowsBytes = 96 << 10;  // of weights that stay in the second-level cache while all batches meet them
 static_assert(kBatch % kBlock == 0 && kBatch % kActTile == 0);
 
 using Accumulators = float[kBatch][kRowTile];
@@ -240,11 +241,14 @@ void batch(const LinearArgs& a, const ActLayout& at, int t, int n, int r, uint32
 
 template <class Tile>
 void many_tokens(const LinearArgs& a, const ActLayout& at, int tile_begin, int tile_end) {
-  for (int t = 0; t < a.tokens; t += kBatch) {
-    const int n = a.tokens - t < kBatch ? a.tokens - t : kBatch;
-    const uint32_t has_second = tokens_with_second(a, at, t, n);
-    for (int r = tile_begin; r < tile_end; r++) batch<Tile>(a, at, t, n, r, has_second);
-  }
+  const size_t row_bytes = size_t(at.groups) * sizeof(Tile);
+  const int rows = row_bytes < kRowsBytes ? int(kRowsBytes / row_bytes) : 1;
+  for (int begin = tile_begin; begin < tile_end; begin += rows)
+    for (int t = 0; t < a.tokens; t += kBatch) {
+      const int n = a.tokens - t < kBatch ? a.tokens - t : kBatch;
+      const uint32_t has_second = tokens_with_second(a, at, t, n);
+      for (int r = begin; r < tile_end && r < begin + rows; r++) batch<Tile>(a, at, t, n, r, has_second);
+    }
 }
 
 }  // namespace
