@@ -80,6 +80,26 @@ void bias_residual_and_split_loops_give_refs_bits(const Kernels& k) {
     }
 }
 
+// One value towers over the others in every third group of every token but each fifth, which is what the second plane is for.
+Inputs with_towers(int tokens, int cols, Random& random) {
+  Inputs x(tokens, cols, random);
+  for (int t = 0; t < tokens; t++)
+    for (int g = t % 3; g * kGroup < cols && t % 5 != 4; g += 3) x.rows()[t][std::min(cols - 1, g * kGroup + 7)] = 50.0f;
+  return x;
+}
+
+// More rows of tiles than stay in a second-level cache, and more tokens than share a panel; the tokens' second planes differ.
+void batches_of_tokens_over_chunks_of_rows_give_refs_bits(const Kernels& k) {
+  Random random(13);
+  for (Form form : {Form::q4, Form::q5, Form::q8, Form::q8h}) {
+    const Matrix m = random_matrix(form, 16 * 9 + 5, 1536, random);
+    for (int tokens : {25, 50}) {
+      Inputs x = with_towers(tokens, 1536, random);
+      check_same(k, Compute::int8, m.w, x);
+    }
+  }
+}
+
 // All levels and activations at the ends of their ranges: a 16-bit partial sum that overflows shows here.
 void extreme_levels_do_not_overflow(const Kernels& k) {
   Random random(3);
@@ -140,14 +160,6 @@ void a_nan_reaches_every_output_of_its_token_and_no_other(const Kernels& k) {
       const Floats y = multiply(k, compute, m.w, x);
       for (size_t i = 0; i < y.size(); i++) CHECK(std::isnan(y[i]) == (i / 16 == 1));
     }
-}
-
-// One value towers over the others in every third group of every token but each fifth, which is what the second plane is for.
-Inputs with_towers(int tokens, int cols, Random& random) {
-  Inputs x(tokens, cols, random);
-  for (int t = 0; t < tokens; t++)
-    for (int g = t % 3; g * kGroup < cols && t % 5 != 4; g += 3) x.rows()[t][std::min(cols - 1, g * kGroup + 7)] = 50.0f;
-  return x;
 }
 
 void the_second_plane_gives_refs_bits(const Kernels& k) {
@@ -257,6 +269,7 @@ void test_all(const Kernels* k) {
   std::printf("%s\n", k->name);
   every_form_shape_and_token_count_gives_refs_bits(*k);
   bias_residual_and_split_loops_give_refs_bits(*k);
+  batches_of_tokens_over_chunks_of_rows_give_refs_bits(*k);
   extreme_levels_do_not_overflow(*k);
   a_tokens_bits_do_not_depend_on_its_batch(*k);
   zeros_subnormals_infinities_and_nan_give_refs_bits(*k);
