@@ -1,5 +1,5 @@
-// The head, in slices of rows and pieces of the vocabulary. A piece's logits stay in a core's cache: a row that wants the likeliest token and
-// nothing else reads its maximum off there, and only the logits of other rows are written out, to be judged when all pieces are done.
+// The head, in slices of rows and pieces of the vocabulary. A piece's logits stay in a core's cache: a row that wants the likeliest token
+// and nothing else reads its maximum off there, and only the logits of other rows are written out, to be judged when all pieces are done.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

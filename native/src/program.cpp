@@ -99,7 +99,8 @@ std::vector<RowOutput> Program::run(const Batch& batch) {
   p.acts.forget();
   p.times.lap("prepare");
   float* kept = p.keeping ? p.kept.data() : nullptr;
-  Step step{*p.net, *p.pool, p.kv, p.slots, p.batch, p.acts, p.sampler, p.times, p.scratch, p.parts, out, p.head, p.logits, kept, p.batch.tokens()};
+  Step step{*p.net, *p.pool, p.kv, p.slots, p.batch, p.acts, p.sampler, p.times, p.scratch, p.parts, out, p.head, p.logits, kept,
+            p.batch.tokens()};
   for (const Node& node : p.net->nodes) {
     if (step.tokens == 0) break;  // nothing is sampled or scored: what comes after take_rows has no rows
     std::visit([&](const auto& n) { execute(n, step); }, node);

@@ -16,8 +16,8 @@ struct ActWide {
   int16_t even[kGroup / 2], odd[kGroup / 2];
 };
 
-// Where everything lies: [token][group] of the first plane, wide and narrow, and of the second; then [tile of kActTile tokens][group] of a byte
-// whose bit i says whether token i of the tile has something in the second plane. The second plane is written only there.
+// Where everything lies: [token][group] of the first plane, wide and narrow, and of the second; then [tile of kActTile tokens][group] of a
+// byte whose bit i says whether token i of the tile has something in the second plane. The second plane is written only there.
 struct ActLayout {
   int tokens, groups;
 

@@ -251,14 +251,20 @@ void few_tokens(const LinearArgs& a, const ActLayout& at, int tile_begin, int ti
     }
     tile_begin += kStreams * apart;
   }
-  for (int r = tile_begin; r < tile_end; r++) {
-    for (int t = 0; t < a.tokens;) {
-      const int left = a.tokens - t, n = left == 4 ? 2 : left < 3 ? left : 3;
-      (n == 1 ? pass<1, Tile> : n == 2 ? pass<2, Tile> : pass<3, Tile>)(a, at, t, r);
-      t += n;
+  for (int begin = tile_begin; begin < tile_end; begin += kStreams) {
+    const int end = begin + kStreams < tile_end ? begin + kStreams : tile_end;
+    for (int r = begin; r < end; r++)
+      for (int t = 0; t < a.tokens;) {
+        const int left = a.tokens - t, n = left == 4 ? 2 : left < 3 ? left : 3;
+        (n == 1 ? pass<1, Tile> : n == 2 ? pass<2, Tile> : pass<3, Tile>)(a, at, t, r);
+        t += n;
+      }
+    // Over several rows at once, since it takes as long to find the groups that have something.
+    for (int t = 0; t < a.tokens; t++) {
+      if (!(has_second >> t & 1)) continue;
+      if (end - begin == kStreams) add_second_plane<kStreams, Tile>(a, at, t, begin, 1);
+      else for (int r = begin; r < end; r++) add_second_plane<1, Tile>(a, at, t, r, 0);
     }
-    for (int k = 0; k < a.tokens; k++)
-      if (has_second >> k & 1) add_second_plane<1, Tile>(a, at, k, r, 0);
   }
 }
 

@@ -75,9 +75,11 @@ template <bool kWide>
 CAMSHAFT_INLINE void start_sums(__m256i& low, __m256i& high, __m256i w_low, __m256i w_high, const void* word) {
   const auto& q = *static_cast<const int32_t*>(word);
   if constexpr (kWide)
-    asm volatile("vpbroadcastd %4, %1; vpmaddwd %1, %2, %0; vpmaddwd %1, %3, %1" : "=&x"(low), "=&x"(high) : "x"(w_low), "x"(w_high), "m"(q));
+    asm volatile("vpbroadcastd %4, %1; vpmaddwd %1, %2, %0; vpmaddwd %1, %3, %1"
+                 : "=&x"(low), "=&x"(high) : "x"(w_low), "x"(w_high), "m"(q));
   else
-    asm volatile("vpbroadcastd %4, %1; vpmaddubsw %1, %2, %0; vpmaddubsw %1, %3, %1" : "=&x"(low), "=&x"(high) : "x"(w_low), "x"(w_high), "m"(q));
+    asm volatile("vpbroadcastd %4, %1; vpmaddubsw %1, %2, %0; vpmaddubsw %1, %3, %1"
+                 : "=&x"(low), "=&x"(high) : "x"(w_low), "x"(w_high), "m"(q));
 }
 template <bool kWide>
 CAMSHAFT_INLINE void add_to_sums(__m256i& low, __m256i& high, __m256i w_low, __m256i w_high, const void* word) {
@@ -145,14 +147,17 @@ template <> struct Adder<TileQ4> {
   template <int M> static CAMSHAFT_INLINE void add(const LevelPanel& w, const Cell (&x)[M], float (*acc)[kRowTile]) {
     Ints<M> sums;
     add_quads<M>(w, x, 0, kQuads, sums);
-    add_scaled_sums<M>([&](int h, int k) __attribute__((always_inline)) { return _mm256_madd_epi16(sums[h][k], ones16()); }, w.d, w.m, x, acc);
+    const auto sum = [&](int h, int k) __attribute__((always_inline)) { return _mm256_madd_epi16(sums[h][k], ones16()); };
+    add_scaled_sums<M>(sum, w.d, w.m, x, acc);
   }
 };
 template <> struct Adder<TileQ4s> {
   template <int M> static CAMSHAFT_INLINE void add(const LevelPanel& w, const Cell (&x)[M], float (*acc)[kRowTile]) {
     Ints<M> sums;
     add_quads<M>(w, x, 0, kQuads, sums);
-    const auto sum = [&](int h, int k) __attribute__((always_inline)) { return _mm256_add_epi32(_mm256_madd_epi16(sums[h][k], ones16()), _mm256_set1_epi32(x[k].narrow->minus8)); };
+    const auto sum = [&](int h, int k) __attribute__((always_inline)) {
+      return _mm256_add_epi32(_mm256_madd_epi16(sums[h][k], ones16()), _mm256_set1_epi32(x[k].narrow->minus8));
+    };
     add_scaled_sums<M>(sum, w.d, nullptr, x, acc);
   }
 };
@@ -163,7 +168,10 @@ template <> struct Adder<TileQ5> {
     for (auto& half : first)
       for (__m256i& s : half) s = _mm256_madd_epi16(s, ones16());
     add_quads<M>(w, x, kQuads / 2, kQuads, sums);
-    add_scaled_sums<M>([&](int h, int k) __attribute__((always_inline)) { return _mm256_add_epi32(first[h][k], _mm256_madd_epi16(sums[h][k], ones16())); }, w.d, w.m, x, acc);
+    const auto sum = [&](int h, int k) __attribute__((always_inline)) {
+      return _mm256_add_epi32(first[h][k], _mm256_madd_epi16(sums[h][k], ones16()));
+    };
+    add_scaled_sums<M>(sum, w.d, w.m, x, acc);
   }
 };
 template <> struct Adder<TileQ8> {
@@ -199,21 +207,43 @@ inline void add_fewer(int n, const typename PanelOf<Tile>::Type& w, Cell x, int6
   else if constexpr (M > 1) add_fewer<Tile, M - 1>(n, w, x, stride, acc);
 }
 
-// The second plane of the n tokens from t on, group g: those that have something there.
+// Tokens [t, t + n), at most kBatch.
+struct Batch {
+  const ActLayout& at;
+  const uint8_t* data;
+  int t, n;
+};
+
+// Group g of the second plane: those tokens that have something there, in pairs.
 template <class Tile>
-inline void add_second_group(const typename PanelOf<Tile>::Type& panel, const LinearArgs& a, const ActLayout& at, int t, int n, int g, Accumulators& acc) {
-  for (int k = 0; k < n; k += kActTile)
-    for (unsigned bits = at.bits(a.q.data, t + k)[g]; bits; bits &= bits - 1) {
-      const int i = k + __builtin_ctz(bits);
-      const ActGroup& act = at.second(a.q.data)[int64_t(t + i) * at.groups + g];
-      ActWide wide;
-      if constexpr (std::is_same_v<typename PanelOf<Tile>::Type, WidePanel>) {
-        const __m256i q = load_bytes(act.q);
-        store_bytes(wide.even, _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8)), store_bytes(wide.odd, _mm256_srai_epi16(q, 8));
-      }
-      const Cell cell[1] = {{&act, &wide}};
-      Adder<Tile>::template add<1>(panel, cell, acc + i);
+inline void add_second_group(const typename PanelOf<Tile>::Type& panel, const Batch& b, int g, Accumulators& acc) {
+  uint32_t bits = 0;
+  for (int k = 0; k < b.n; k += kActTile) bits |= uint32_t(b.at.bits(b.data, b.t + k)[g]) << k;
+  const auto cell_of = [&](int i, ActWide& wide) __attribute__((always_inline)) {
+    const ActGroup& act = b.at.second(b.data)[int64_t(b.t + i) * b.at.groups + g];
+    if constexpr (std::is_same_v<typename PanelOf<Tile>::Type, WidePanel>) {
+      const __m256i q = load_bytes(act.q);
+      store_bytes(wide.even, _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8)), store_bytes(wide.odd, _mm256_srai_epi16(q, 8));
     }
+    return Cell{&act, &wide};
+  };
+  while (bits) {
+    const int i = __builtin_ctz(bits);
+    bits &= bits - 1;
+    ActWide wide[2];
+    if (bits) {
+      const int j = __builtin_ctz(bits);
+      bits &= bits - 1;
+      const Cell cells[2] = {cell_of(i, wide[0]), cell_of(j, wide[1])};
+      float sums[2][kRowTile];
+      store(sums[0], load(acc[i])), store(sums[1], load(acc[j]));
+      Adder<Tile>::template add<2>(panel, cells, sums);
+      store(acc[i], load(sums[0])), store(acc[j], load(sums[1]));
+    } else {
+      const Cell cells[1] = {cell_of(i, wide[0])};
+      Adder<Tile>::template add<1>(panel, cells, acc + i);
+    }
+  }
 }
 
 // Tokens [t, t + n), at most kBatch, over one row of tiles.
@@ -229,9 +259,10 @@ void batch(const LinearArgs& a, const ActLayout& at, int t, int n, int r, uint32
     decode(tile[g], panel);
     Cell x{at.first(a.q.data) + cell + g, at.wide(a.q.data) + cell + g};
     int k = 0;
-    for (; k + kBlock <= n; k += kBlock, x.narrow += kBlock * at.groups, x.wide += kBlock * at.groups) add_tokens<Tile, kBlock>(panel, x, at.groups, acc + k);
+    for (; k + kBlock <= n; k += kBlock, x.narrow += kBlock * at.groups, x.wide += kBlock * at.groups)
+      add_tokens<Tile, kBlock>(panel, x, at.groups, acc + k);
     if (k < n) add_fewer<Tile>(n - k, panel, x, at.groups, acc + k);
-    if (has_second) add_second_group<Tile>(panel, a, at, t, n, g, second);
+    if (has_second) add_second_group<Tile>(panel, {at, a.q.data, t, n}, g, second);
   }
   for (int k = 0; k < n; k++) {
     finish(a, t + k, r, load(acc[k]));
