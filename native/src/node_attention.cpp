@@ -11,12 +11,15 @@ const int32_t* table_of(const Step& s, int row, int group) {
 // Asks for the lines that a token's K and V will be written to. Each row of a decode step writes to a block of its own, and K's elements lie
 // all over a sub-block: written one after the other they would be waited for one by one.
 void fetch_lines(const KvLayer& layer, const int32_t* table, int pos) {
-  const size_t bytes = layer.sub_block_bytes(), row = bytes / kSubBlock, in_block = size_t(pos % layer.block_size / kSubBlock) * bytes;
-  size_t at = size_t(table[pos / layer.block_size]) * layer.block_bytes + in_block;
+  const size_t bytes = layer.sub_block_bytes(), row = bytes / kSubBlock, lane = size_t(pos % kSubBlock);
+  // In int8 two tokens share a row of V, and the scales stand at the sub-block's end.
+  const bool paired = layer.type == KvType::int8;
+  const size_t from = paired ? lane / 2 * 2 * (row - sizeof(uint16_t)) : lane * row, n = paired ? 2 * row : row;
+  size_t at = size_t(table[pos / layer.block_size]) * layer.block_bytes + size_t(pos % layer.block_size / kSubBlock) * bytes;
   for (int h = 0; h < layer.n_kv_heads; ++h, at += layer.head_bytes()) {
     for (size_t i = 0; i < bytes; i += kAlign) __builtin_prefetch(layer.k + at + i, 1);
-    const uint8_t* v = layer.v + at + size_t(pos % kSubBlock) * row;
-    for (size_t i = 0; i < row + kAlign; i += kAlign) __builtin_prefetch(v + i, 1);
+    for (size_t i = from; i < from + n + kAlign; i += kAlign) __builtin_prefetch(layer.v + at + i, 1);
+    __builtin_prefetch(layer.v + at + bytes - 1, 1);
   }
 }
 

@@ -221,3 +221,24 @@ def test_logprobs_and_batch_mates_do_not_change_a_seeded_draw() -> None:
         drawn.append(results[-1][0])
     assert all(d == drawn[0] for d in drawn)
     assert len(set(drawn[0])) > 3
+
+
+@pytest.mark.parametrize("kv_dtype", ["bf16", "int8"])
+@pytest.mark.parametrize("isa", available_isas())
+def test_a_long_row_that_threads_share_gives_the_same_bits(isa: str, kv_dtype: str) -> None:
+    """800 positions are 13 spans: enough to share out a decode row, and one of four tokens."""
+    setup = Setup(isa=isa, kv_dtype=kv_dtype, max_tokens=800, n_blocks=110)
+    ids = [int(i) for i in np.random.default_rng(9).integers(0, Shape().vocab, 800)]
+    blocks = [list(range(1, 51)), list(range(51, 101))]
+    found = []
+    for threads in (1, 2, 3):
+        program = TinyLlama(Shape(max_positions=1024)).build(replace(setup, threads=threads))
+        program.keep_logits(True)
+        open_slot(program, 0, ids)
+        run(program, [RowIn(0, 0, ids[:790])], patches=table_patch(0, blocks))
+        logits = b""
+        for start, n in ((790, 1), (791, 4), (795, 1), (796, 4)):
+            run(program, [RowIn(0, start, ids[start : start + n], n_sample=n)])
+            logits += program.last_logits().tobytes()
+        found.append(logits)
+    assert found[0] == found[1] == found[2]
