@@ -48,7 +48,8 @@ class FakeService:
             return reply(bytes(i for i in prompt if i < EOS))
 
         options = FakeOptions(step_s=token_s, sleep=time.sleep, reply=scripted, eos_id=EOS)
-        codec, chat, metrics = ServingCodec(), Chat(), Metrics()
+        self.codec = codec = ServingCodec()
+        chat, metrics = Chat(), Metrics()
         parts = Parts(FakeRunner(CAPACITY, options), EngineConfig(default_deadline_s=60.0), metrics=metrics.engine("fake"))
         self.engine = AsyncEngine(parts, Speech(codec, lambda prompt, salt: chat.encode(prompt)))
         model = ServedModel(

@@ -308,6 +308,10 @@ async def test_a_bug_in_the_loop_ends_every_stream_instead_of_hanging_it() -> No
         upstream.engine.ask(break_it)
         async with asyncio.timeout(10):
             done = await asyncio.gather(*streams)
+        # The thread tells its bug when it ends, which is after its streams did.
+        for thread in threading.enumerate():
+            if thread.name == "camshaft-engine":
+                await asyncio.to_thread(thread.join, 10)
     finally:
         threading.excepthook = hook
     assert all(isinstance(events[-1], Failed) for events in done)
