@@ -67,8 +67,8 @@ class Slice {
 
   void piece(int tile_begin, int tile_end, HeadRoom::Worker& room) const {
     const int first = tile_begin * kRowTile, width = std::min(w_.rows, tile_end * kRowTile) - first;
-    // A line more than a multiple of lines, or all rows could fall into the same few sets of a cache.
-    const Rows y{room.piece, (tile_end - tile_begin + 1) * kRowTile};
+    // An odd number of lines apart, or all rows would fall into the same few sets of a cache.
+    const Rows y{room.piece, ((tile_end - tile_begin) | 1) * kRowTile};
     const uint8_t* data = w_.data + size_t(tile_begin) * size_t(w_.groups()) * tile_bytes(w_.form);
     const LinearArgs args{{w_.form, width, w_.cols, data}, acts_, x_, n_, nullptr, false, y};
     const Kernels& k = *s_.net.kernels;
