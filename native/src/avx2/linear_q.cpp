@@ -7,8 +7,8 @@ namespace {
 
 // Up to so many tokens, decoding a tile into memory does not pay.
 template <class Tile> constexpr int kFew = 4;
-template <> constexpr int kFew<TileQ8> = 7;
-template <> constexpr int kFew<TileQ8h> = 7;
+template <> constexpr int kFew<TileQ8> = 12;
+template <> constexpr int kFew<TileQ8h> = 12;
 
 template <class Tile>
 void linear_q(const LinearArgs& a, int tile_begin, int tile_end) {
