@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-TARGET_STEP_S = 0.4  # longest step wanted while somebody's stream waits for it; a reader notices half a second, and a step is not all of a pause
+TARGET_STEP_S = 0.4  # longest step wanted while a stream waits for it: a reader notices half a second, a pause is more than a step
 LEAST_CHUNK = 16  # tokens; below it a prompt would hardly move
 _KEEP = 0.7  # share of the old estimate in the new one
 _LEAST_SURPRISE, _MOST_SURPRISE = 1.25, 2.0  # how many times longer than expected a step may take; what is beyond no chunk can help
