@@ -20,7 +20,7 @@ namespace {
 // A file without a name, with these bytes.
 int file_of(const std::vector<uint8_t>& bytes) {
   std::FILE* file = std::tmpfile();
-  CHECK(std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size());
+  CHECK(bytes.empty() || std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size());  // fwrite takes no null pointer
   std::fflush(file);
   return fileno(file);
 }
