@@ -30,6 +30,7 @@ check: .stamps/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	MYPYPATH=src:bench $(BIN)/mypy --explicit-package-bases bench/*.py
 	$(BIN)/python -m pytest tests/arch
 
 format: .stamps/dev

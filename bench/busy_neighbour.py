@@ -76,11 +76,11 @@ def main() -> int:
                         found.setdefault(f"{what}, {n} threads{', busy neighbour' if busy else ''}", []).append(tok_s)
     lines = [harness.Line(what, f"{statistics.median(of):.0f} tok/s ({min(of):.0f} to {max(of):.0f})") for what, of in found.items()]
     for what in ("prefill", "decode"):
-        for busy in ("", ", busy neighbour"):
-            several, single = (found[f"{what}, {n} threads{busy}"] for n in (args.threads, 1))
+        for beside in ("", ", busy neighbour"):
+            several, single = (found[f"{what}, {n} threads{beside}"] for n in (args.threads, 1))
             share = statistics.median(a / b for a, b in zip(several, single, strict=True))
-            bar = (f"{LEAST_SHARE}", share >= LEAST_SHARE) if busy else ("", None)
-            lines.append(harness.Line(f"{what}, {args.threads} threads over 1{busy}", f"{share:.2f} x", *bar))
+            bar = (f"{LEAST_SHARE}", share >= LEAST_SHARE) if beside else ("", None)
+            lines.append(harness.Line(f"{what}, {args.threads} threads over 1{beside}", f"{share:.2f} x", *bar))
     return harness.finish(args.out, harness.verdicts(lines), found, lines)
 
 

@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -187,12 +187,12 @@ def share_of_cpu(run: Run) -> float:
 
 
 def table(single: Run, many: Run, n_out: int, n_streams: int) -> str:
-    def row(what: str, of: Callable[[Run], float]) -> tuple[str, str, str]:
-        return what, cell(of(single), n_out), cell(of(many), n_out * n_streams)
+    def row(what: str, one: float, all_streams: float) -> tuple[str, str, str]:
+        return what, cell(one, n_out), cell(all_streams, n_out * n_streams)
 
-    rows = [row(f"engine thread: {what}", lambda run, part=part: run.spent.parts[part]) for part, what in PARTS.items()]
-    rows += [row(f"CPU: {what}", lambda run, name=name: run.spent.threads.get(name, 0.0)) for name, what in THREADS.items()]
-    rows += [row("CPU: the client", lambda run: run.client_s), row("all of it, by the clock", lambda run: run.seconds)]
+    rows = [row(f"engine thread: {what}", single.spent.parts[part], many.spent.parts[part]) for part, what in PARTS.items()]
+    rows += [row(f"CPU: {what}", single.spent.threads.get(name, 0.0), many.spent.threads.get(name, 0.0)) for name, what in THREADS.items()]
+    rows += [row("CPU: the client", single.client_s, many.client_s), row("all of it, by the clock", single.seconds, many.seconds)]
     return harness.table(("µs a token", "1 stream", f"{n_streams} streams"), rows)
 
 

@@ -91,7 +91,7 @@ def server_thread(model: str, config: EngineConfig) -> Iterator[Served]:
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))
 
             def listening(url: str) -> None:
-                found.append(Served(url, engine, app.state.edge))
+                found.append(Served(url, engine, app.edge))
                 ready.set()
 
             await serve(app, ServerConfig(port=0), listening, stop)
