@@ -83,11 +83,6 @@ def beside_mb(server: Started) -> float:
     return (total_kb - pool_kb) * 1024 / 1e6 - server.packed_mb
 
 
-def busy_s(pid: int) -> float:
-    """Processor seconds of all threads so far."""
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
-
-
 def load(target: Target) -> None:
     """A long prompt, then 32 answers at once: every buffer has been written to by then."""
 
@@ -119,9 +114,9 @@ def main() -> int:
                     seconds.append(server.seconds)
         with started(model, cache) as server:
             time.sleep(2.0)
-            before = busy_s(server.pid)
+            before = harness.on_core_s(server.pid)
             time.sleep(args.idle_s)
-            idle = (busy_s(server.pid) - before) / args.idle_s
+            idle = (harness.on_core_s(server.pid) - before) / args.idle_s
             fresh = beside_mb(server)
             load(server.target)
             used = beside_mb(server)

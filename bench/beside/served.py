@@ -126,15 +126,10 @@ def resident(model: Path, threads: int) -> Figures:
         together(server, 32, 64, 16)
         together(server, 8, 1000, 1)  # more tokens than the pool holds
         time.sleep(2.0)
-        used, began = _on_core_s(server.pid), time.perf_counter()
+        used, began = harness.on_core_s(server.pid), time.perf_counter()
         time.sleep(IDLE_S)
-        idle = (_on_core_s(server.pid) - used) / (time.perf_counter() - began)
+        idle = (harness.on_core_s(server.pid) - used) / (time.perf_counter() - began)
         return {"resident_bytes": _resident_bytes(server.pid), "kv_bytes": KV_MIB << 20, "idle_share": idle}
-
-
-def _on_core_s(pid: int) -> float:
-    """Seconds that the threads of a process have run: exact, where clock ticks miss what is shorter than one."""
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
 
 
 def _resident_bytes(pid: int) -> int:

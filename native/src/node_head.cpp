@@ -34,12 +34,12 @@ class Slice {
   }
 
   void multiply() {
-    const int tiles = w_.tiles(), shares = n_ <= kFewTokens ? 1 : 6;
-    const int piece = std::clamp(kHeadPieceFloats / n_ / kRowTile - 1, 1, ceil_div(tiles, shares * s_.pool.size()));
+    const int tiles = w_.tiles();
+    const int piece = std::clamp(kHeadPieceFloats / n_ / kRowTile - 1, 1, tiles_per_share(s_, tiles, n_));
     auto body = [&](int begin, int end, int worker) {
       for (int i = begin; i < end; ++i) this->piece(i * piece, std::min(tiles, (i + 1) * piece), s_.head.workers[size_t(worker)]);
     };
-    expect_weights(s_, n_ <= kFewTokens ? node_.next : -1);
+    expect_weights(s_, n_, node_.next);
     s_.pool.run(ceil_div(tiles, piece), 1, body);
   }
 
@@ -72,7 +72,7 @@ class Slice {
     const uint8_t* data = w_.data + size_t(tile_begin) * size_t(w_.groups()) * tile_bytes(w_.form);
     const LinearArgs args{{w_.form, width, w_.cols, data}, acts_, x_, n_, nullptr, false, y};
     const Kernels& k = *s_.net.kernels;
-    (acts_.data ? k.linear_q : k.linear_f)[size_t(w_.form)](args, 0, tile_end - tile_begin);
+    run_kernel(k, args, 0, tile_end - tile_begin);
     for (int i = 0; i < n_; ++i) {
       if (node_.softcap > 0.0f) k.softcap(y[i], width, node_.softcap);
       if (only_best_[i]) offer(k, y[i], width, first, room.best[i]);

@@ -4,6 +4,7 @@
 namespace camshaft {
 namespace {
 
+constexpr int kFewTokens = 16;                // up to which memory sets the pace
 constexpr size_t kExpectedBytes = 256 << 10;  // half of a second-level cache of 512 KiB
 constexpr int kBlockBytes = 192 << 10;        // quantised input of a token block: well inside a second-level cache of 512 KiB, weights beside it
 
@@ -11,11 +12,20 @@ constexpr int kBlockBytes = 192 << 10;        // quantised input of a token bloc
 
 bool is_integer(const Network& net, Form form) { return net.int8 && net.kernels->linear_q[size_t(form)]; }
 
-void expect_weights(Step& s, int id) {
-  if (id < 0) return s.pool.expect(nullptr, 0);
+void expect_weights(Step& s, int tokens, int id) {
+  if (id < 0 || tokens > kFewTokens) return s.pool.expect(nullptr, 0);
   const Packed& w = s.weight(id);
   s.pool.expect(w.data, std::min(kExpectedBytes, packed_bytes(w.form, w.rows, w.cols)));
 }
+
+int tiles_per_share(const Step& s, int tiles, int tokens) {
+  // Where memory sets the pace one chunk a thread is best: a kernel reads from a few places of its chunk at once, and the longer each is, the
+  // less often memory is found unprepared.
+  const int shares = tokens <= kFewTokens ? 1 : 6;
+  return std::max(1, ceil_div(tiles, shares * s.pool.size()));
+}
+
+void run_kernel(const Kernels& k, const LinearArgs& a, int begin, int end) { (a.q.data ? k.linear_q : k.linear_f)[size_t(a.w.form)](a, begin, end); }
 
 int ActCache::block_tokens(int cols) {
   const int tokens = kBlockBytes / std::max(1, cols) / kActTile * kActTile;
@@ -59,7 +69,6 @@ std::span<const ActCache::Block> ActCache::get(const Network& net, ThreadPool& p
 
 void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate, int next) {
   if (tokens == 0) return;
-  const Kernels& k = *s.net.kernels;
   bool any_integer = false;
   int tiles = 0;
   size_t bytes = 0;
@@ -81,17 +90,13 @@ void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const Li
       base += job.w->tiles();
       if (t0 >= t1) continue;
       LinearArgs args{*job.w, {}, {x[first], x.stride}, n, job.bias, accumulate, {job.y[first], job.y.stride}};
-      const bool integer = is_integer(s.net, job.w->form);
-      if (integer) args.q = quantised[size_t(b)].acts;
-      (integer ? k.linear_q : k.linear_f)[size_t(job.w->form)](args, t0, t1);
+      if (is_integer(s.net, job.w->form)) args.q = quantised[size_t(b)].acts;
+      run_kernel(*s.net.kernels, args, t0, t1);
     }
   };
   // Chunks small enough to level out a slow core, large enough (in bytes of weights times tokens) to be worth handing out.
   const double tile_work = double(bytes) / tiles * std::min(tokens, block) / 4 + double(bytes) / tiles;
-  // Where memory sets the pace one chunk a thread is best: a kernel reads from a few places of its chunk at once, and the longer each is, the
-  // less often memory is found unprepared.
-  const int shares = tokens <= kFewTokens ? 1 : 6;
-  const int by_work = int(24'000 / tile_work) + 1, by_share = std::max(1, ceil_div(tiles, shares * s.pool.size()));
+  const int by_work = int(24'000 / tile_work) + 1, by_share = tiles_per_share(s, tiles, tokens);
   const int grain = std::max(by_work, by_share), chunks = ceil_div(tiles, grain);
   auto body = [&](int begin, int end, int) {
     for (int i = begin; i < end; ++i) {
@@ -99,7 +104,7 @@ void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const Li
       run_tiles(i / chunks, t, std::min(tiles, t + grain));
     }
   };
-  expect_weights(s, tokens <= kFewTokens ? next : -1);
+  expect_weights(s, tokens, next);
   s.pool.run(n_blocks * chunks, 1, body);
 }
 

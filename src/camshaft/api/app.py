@@ -84,7 +84,7 @@ def create_app(models_served: Sequence[ServedModel], config: ServerConfig, metri
     work("/tokenize", tokenize)
     work("/detokenize", detokenize)
     show("/v1/models", models.list_models)
-    show("/v1/models/", models.one_model)
+    show(models.BELOW, models.one_model)
     show("/openapi.json", openapi.openapi_json)
     show("/docs", openapi.docs_page)
     polled("/health", admin.health)

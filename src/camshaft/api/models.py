@@ -11,6 +11,8 @@ from camshaft.api.edge import Edge
 from camshaft.api.served import ServedModel
 from camshaft.schema.models import ModelCard, ModelList
 
+BELOW = "/v1/models/"  # what follows is a model's name
+
 
 async def list_models(edge: Edge, call: Call) -> None:
     await call.reply(200, msgspec.json.encode(ModelList(data=[_card(m) for m in edge.models.values()])))
@@ -18,7 +20,7 @@ async def list_models(edge: Edge, call: Call) -> None:
 
 async def one_model(edge: Edge, call: Call) -> None:
     # A model's name may hold slashes, which clients send as they are or escaped.
-    name = unquote(call.scope["path"].removeprefix("/v1/models/"))
+    name = unquote(call.scope["path"].removeprefix(BELOW))
     await call.reply(200, msgspec.json.encode(_card(edge.model(name))))
 
 

@@ -32,6 +32,22 @@ def says(text: str, eos: bool = True) -> FakeOptions:
     return FakeOptions(reply=lambda prompt: [*text.encode(), *([256] if eos else [])], eos_id=256)
 
 
+class NotingSink(ListSink):
+    """Puts down in `order` what is put into it, and when it is sent."""
+
+    def __init__(self, order: list[str]) -> None:
+        super().__init__()
+        self._order = order
+
+    def put(self, event: Event) -> None:
+        super().put(event)
+        self._order.append(type(event).__name__)
+
+    def send(self) -> bool:
+        self._order.append("send")
+        return True
+
+
 def kinds(job: Job) -> list[str]:
     return [type(e).__name__ for e in sink_of(job).events]
 
@@ -284,18 +300,9 @@ def test_text_does_not_wait_through_a_step_that_is_expected_to_be_long() -> None
 def test_started_is_sent_before_the_step_that_it_announces() -> None:
     order: list[str] = []
 
-    class Noting(ListSink):
-        def put(self, event: Event) -> None:
-            super().put(event)
-            order.append(type(event).__name__)
-
-        def send(self) -> bool:
-            order.append("send")
-            return True
-
     rig = Rig(options=FakeOptions(fail=lambda plan: order.append("step") is not None))
     job = rig.job([1, 2, 3])
-    job.sink = Noting()
+    job.sink = NotingSink(order)
     rig.loop.submit(job)
     rig.loop.turn()
     assert order[:3] == ["Started", "send", "step"]
@@ -337,18 +344,9 @@ def test_the_gauges_tell_when_the_last_client_left() -> None:
 def test_what_a_step_brought_is_handed_over_before_the_next_step_or_sleep() -> None:
     order: list[str] = []
 
-    class Telling(ListSink):
-        def put(self, event: Event) -> None:
-            super().put(event)
-            order.append(type(event).__name__)
-
-        def send(self) -> bool:
-            order.append("send")
-            return True
-
     rig = Rig(options=FakeOptions(fail=lambda plan: bool(order.append("step"))))
     job = rig.job([1], sampling=SamplingParams(temperature=0, max_tokens=2, ignore_eos=True))
-    job.sink = Telling()
+    job.sink = NotingSink(order)
     rig.loop.submit(job)
     while rig.loop.turn():
         pass
