@@ -78,6 +78,25 @@ class Draining(Unavailable):
     code = "draining"
 
 
+class ReplicaLost(Unavailable):
+    """The replica died, hung or cut the stream, and it could not go on elsewhere."""
+
+    code = "replica_lost"
+
+
+class CircuitOpen(Unavailable):
+    """Every replica that could answer is resting after faults."""
+
+    code = "circuit_open"
+
+
+class Forbidden(CamshaftError):
+    """The key is known, and may not do this."""
+
+    status = 403
+    code = "forbidden"
+
+
 class EngineFault(CamshaftError):
     """Our fault. The rows of the failed step end with this; the engine lives on."""
 

@@ -35,6 +35,8 @@ class ChatPrompt(Struct, frozen=True, tag="chat"):
     add_generation_prompt: bool = True
     template_kwargs: dict[str, Any] = {}
     continue_final_message: bool = False  # the prompt ends inside the last message, which the model goes on with
+    tool_choice: str = ""  # "", auto, none, required, or `function:NAME`; our engines are held to it by a grammar, foreign ones are told
+    single_call: bool = False  # at most one call in an answer
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
@@ -137,12 +139,22 @@ class ErrorInfo(Struct, frozen=True):
     retry_after_s: float | None = None
 
 
+class Route(Struct, frozen=True):
+    """Which way a request took through the layers above the engine. "" where there is no such layer."""
+
+    version: str = ""
+    replica: str = ""
+    model: str = ""  # the one that answers, where it is not the one that was asked for
+    n_tries: int = 1  # replicas asked, the one that answers included
+
+
 class Started(Struct, frozen=True, tag="started"):
     """Admitted to the batch."""
 
     n_prompt: int
     n_cached: int
     queue_s: float
+    route: Route | None = None
 
 
 class Scored(Struct, frozen=True, tag="scored"):
@@ -151,18 +163,33 @@ class Scored(Struct, frozen=True, tag="scored"):
     logprobs: tuple[TokenLogprob, ...]
 
 
+class CallDelta(Struct, frozen=True):
+    """A piece of a tool call from a server that takes calls apart itself. `name` opens call number `number`."""
+
+    number: int
+    name: str = ""
+    arguments: str = ""
+
+
 class Delta(Struct, frozen=True, tag="delta"):
-    """New output. `text` may be empty while bytes or a possible stop string are held back; `ids` always arrive with their step."""
+    """New output. `text` may be empty while bytes or a possible stop string are held back; `ids` always arrive with their step.
+
+    Our engines give text and ids, and the edge reads reasoning and tool calls out of the text. A foreign server has read them
+    already and gives no ids: then `reasoning` and `calls` carry them, and `n_tokens` says how many tokens this is, about.
+    """
 
     text: str
     ids: tuple[int, ...]
     logprobs: tuple[TokenLogprob, ...] = ()
+    reasoning: str = ""
+    calls: tuple[CallDelta, ...] = ()
+    n_tokens: int = 0  # only where there are no ids
 
 
 class Finished(Struct, frozen=True, tag="finished"):
     """`matched` is the stop string or stop token id that ended it; None for end of sequence and for length."""
 
-    reason: Literal["stop", "length"]
+    reason: Literal["stop", "length", "content_filter"]
     usage: Usage
     matched: str | int | None = None
 
@@ -302,6 +329,27 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class ReplicaInfo(Struct, frozen=True):
+    """What a replica says of itself once it is loaded. 0 and "" where it cannot tell."""
+
+    numerics_id: str = ""  # equal ones give equal answers, so a stream may move between them; "" moves nowhere
+    max_model_len: int = 0  # tokens, prompt and answer together
+    max_num_seqs: int = 0  # sequences that run at once
+    max_num_batched_tokens: int = 0  # tokens a step
+    kv_tokens: int = 0  # that its KV cache holds
+    block_size: int = 0  # tokens
+
+
+class Load(Struct, frozen=True):
+    """What a replica reports with each heartbeat. -1 where it cannot tell."""
+
+    running: int = -1
+    waiting: int = -1
+    kv_usage: float = -1.0  # share of its KV blocks that running requests hold
+    utilisation: float = -1.0  # share of its compute (cores or GPU) in use, 0 to 1
+    at: float = 0.0  # Clock.now() of the reader when it came
 
 
 class Health(Struct, frozen=True):

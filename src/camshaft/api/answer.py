@@ -63,6 +63,6 @@ def call_id() -> str:
     return "call_" + secrets.token_hex(12)
 
 
-def finish_reason(engine: Literal["stop", "length"], *, has_calls: bool) -> FinishReason:
+def finish_reason(engine: Literal["stop", "length", "content_filter"], *, has_calls: bool) -> FinishReason:
     """An answer cut short stays `length` even when it called a tool: its arguments may be incomplete."""
     return "tool_calls" if has_calls and engine == "stop" else engine

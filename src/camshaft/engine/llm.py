@@ -43,7 +43,7 @@ class Completion(Struct, frozen=True):
 
     text: str
     ids: tuple[int, ...]
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "content_filter"]
     usage: Usage
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()

@@ -10,7 +10,7 @@ from camshaft.schema.common import CompletionFields
 from camshaft.schema.fields import Count, CountOrZero, Usage, absent
 from camshaft.schema.messages import Message, Tool, ToolChoice
 
-FinishReason = Literal["stop", "length", "tool_calls"]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class ChatRequest(CompletionFields, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,7 +34,7 @@ class CompletionChoice(Struct, frozen=True, kw_only=True):
     index: int
     text: str
     logprobs: LegacyLogprobs | None = None
-    finish_reason: Literal["stop", "length"] | None
+    finish_reason: Literal["stop", "length", "content_filter"] | None
     stop_reason: str | int | UnsetType = UNSET
 
 
