@@ -25,6 +25,7 @@ import harness
 import uvloop
 
 from camshaft.api.app import create_app
+from camshaft.api.directory import FixedModels
 from camshaft.api.edge import Edge
 from camshaft.api.served import ServedModel
 from camshaft.api.server import serve
@@ -87,7 +88,7 @@ def server_thread(model: str, config: EngineConfig) -> Iterator[Served]:
                 chat=chat,
                 longest_s=config.default_deadline_s,
             )
-            app = create_app([served], ServerConfig(port=0), metrics)
+            app = create_app(FixedModels([served]), ServerConfig(port=0), metrics)
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))
 
             def listening(url: str) -> None:

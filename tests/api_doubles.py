@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 
 from camshaft.api.app import App, create_app
+from camshaft.api.auth import read_keys
+from camshaft.api.directory import FixedModels
 from camshaft.api.served import ChatFormat, ServedModel
 from camshaft.config import ServerConfig
 from camshaft.observe.metrics import Metrics
@@ -168,7 +170,7 @@ def served(upstream: Upstream, *, chat: ChatFormat | None = CHAT, name: str = "t
 
 
 def app_over(upstream: Upstream, config: ServerConfig = CONFIG, *, chat: ChatFormat | None = CHAT) -> App:
-    return create_app([served(upstream, chat=chat)], config, Metrics())
+    return create_app(FixedModels([served(upstream, chat=chat)], read_keys(config.api_keys)), config, Metrics())
 
 
 def client_of(app: App, headers: dict[str, str] | None = None) -> httpx.AsyncClient:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from api_doubles import PlainChat
 from byte_codec import ByteCodec
 from camshaft.api.app import App, create_app
+from camshaft.api.directory import FixedModels
 from camshaft.api.served import ServedModel
 from camshaft.config import EngineConfig, ServerConfig
 from camshaft.engine.async_engine import AsyncEngine
@@ -60,4 +61,4 @@ class FakeService:
             system_fingerprint="fake",
             chat=chat,
         )
-        self.app: App = create_app([model], server or ServerConfig(), metrics)
+        self.app: App = create_app(FixedModels([model]), server or ServerConfig(), metrics)

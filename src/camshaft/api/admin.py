@@ -23,7 +23,7 @@ async def ready(edge: Edge, call: Call) -> None:
     if edge.draining:
         raise Draining("this server is shutting down", retry_after_s=1.0)
     shown: dict[str, dict[str, object]] = {}
-    for model in edge.models.values():
+    for model in edge.directory.models(call.tenant):
         try:
             async with asyncio.timeout(HEALTH_WAIT_S):
                 state = await model.upstream.health()

@@ -11,8 +11,10 @@ from camshaft.api.call import Call
 from camshaft.api.constraint import blaming
 from camshaft.api.edge import Edge
 from camshaft.api.fanout import events
+from camshaft.api.headers import headers
 from camshaft.api.plan import Plan
 from camshaft.api.sse import DONE
+from camshaft.errors import Unavailable
 from camshaft.schema.fields import PromptTokensDetails, Usage
 from camshaft.types import Event, Finished, Request
 
@@ -54,10 +56,22 @@ Read = Callable[[Edge, Call, bytes], Writer]  # body -> what to ask and how to a
 async def answer(edge: Edge, call: Call, read: Read) -> None:
     """The handler of both APIs."""
     body = await call.body(edge.config.max_body_bytes)
-    writer = await edge.off_loop(len(body), partial(read, edge, call, body))
+    while True:
+        writer = await edge.off_loop(len(body), partial(read, edge, call, body))
+        try:
+            await _attempt(edge, call, writer)
+            return
+        except Unavailable:
+            # Another model reads the body anew: its template, its tool calls and its limits are its own.
+            if call.status or not edge.directory.can_fall_back(writer.plan.model, call.passed):
+                raise
+            call.passed = (*call.passed, writer.plan.model.name)
+
+
+async def _attempt(edge: Edge, call: Call, writer: Writer) -> None:
     plan = writer.plan
     call.notes |= {"model": plan.model.name, "n": len(plan.requests), "stream": plan.stream}
-    work = _stream(call, writer) if plan.stream else _reply(call, writer)
+    work = _stream(edge, call, writer) if plan.stream else _reply(edge, call, writer)
     try:
         with blaming(plan.constrained_by):
             await call.while_here(work, _patience_s(plan.requests[0], plan.model.longest_s))
@@ -65,14 +79,14 @@ async def answer(edge: Edge, call: Call, read: Read) -> None:
         edge.engine_metrics(plan.model.name).stage("send", call.send_s)
 
 
-async def _stream(call: Call, writer: Writer) -> None:
+async def _stream(edge: Edge, call: Call, writer: Writer) -> None:
     plan = writer.plan
     ends: dict[int, Finished] = {}
     async with aclosing(events(plan.model.upstream, plan.requests)) as stream:
         async for index, event in stream:
             # The head waits for the first event, so that a refusal still has a status of its own.
             if not call.streaming:
-                await call.open_stream()
+                await call.open_stream(headers(edge, call, event))
             if isinstance(event, Finished):
                 ends[index] = event
             data = writer.chunk(index, event)
@@ -82,16 +96,19 @@ async def _stream(call: Call, writer: Writer) -> None:
     await call.close_stream(writer.usage_chunk(usage) + DONE if plan.include_usage else DONE)
 
 
-async def _reply(call: Call, writer: Writer) -> None:
+async def _reply(edge: Edge, call: Call, writer: Writer) -> None:
     plan = writer.plan
     ends: dict[int, Finished] = {}
+    shown: dict[bytes, bytes] | None = None
     async with aclosing(events(plan.model.upstream, plan.requests)) as stream:
         async for index, event in stream:
+            if shown is None:
+                shown = headers(edge, call, event)
             if isinstance(event, Finished):
                 ends[index] = event
             writer.take(index, event)
     usage = _summed(call, writer, ends)
-    await call.reply(200, writer.whole([ends[i] for i in range(len(ends))], usage))
+    await call.reply(200, writer.whole([ends[i] for i in range(len(ends))], usage), headers=shown or {})
 
 
 def _patience_s(request: Request, longest_s: float) -> float:

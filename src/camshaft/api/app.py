@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from camshaft.api import admin, models, openapi
 from camshaft.api.asgi import Receive, Scope, Send
 from camshaft.api.chat import chat_completions
 from camshaft.api.completions import completions
+from camshaft.api.directory import Directory
 from camshaft.api.edge import Edge
 from camshaft.api.failure import Guard, Handler, refuse
-from camshaft.api.served import ServedModel
 from camshaft.api.tokenize import detokenize, tokenize
 from camshaft.config import ServerConfig
 from camshaft.observe.metrics import Metrics
@@ -65,9 +63,9 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def create_app(models_served: Sequence[ServedModel], config: ServerConfig, metrics: Metrics) -> App:
+def create_app(directory: Directory, config: ServerConfig, metrics: Metrics) -> App:
     """The server over these models. `app.edge` is what they share. Closing an upstream is its owner's business."""
-    edge = Edge(models_served, config, metrics)
+    edge = Edge(directory, config, metrics)
     app = App(edge)
 
     def work(path: str, handler: Handler) -> None:

@@ -43,10 +43,10 @@ class Call:
         self._send = send
         self._wire: Wire | None = scope.get("extensions", {}).get(WIRE)
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        given = self.headers.get(b"x-request-id", b"")
         # A client's id comes back and is logged, if it is short and plain; it never names anything inside.
-        self.id = given.decode() if _SAFE_ID.match(given) else secrets.token_hex(12)
+        self.id = _plain(self.headers.get(b"x-request-id")) or secrets.token_hex(12)
         self.tenant = ""
+        self.passed: tuple[str, ...] = ()  # models that could not answer this call
         self.began_at = time.perf_counter()
         self.status = 0  # 0: nothing sent yet
         self.streaming = False
@@ -56,6 +56,16 @@ class Call:
         self.notes: dict[str, object] = {}  # for the log line at the end
         self._task: asyncio.Task[Any] | None = None
         self._ended_by: CamshaftError | None = None
+
+    @property
+    def session(self) -> str:
+        """The conversation that this call says it belongs to."""
+        return _plain(self.headers.get(b"x-session-id"))
+
+    @property
+    def version(self) -> str:
+        """The model's version that it asks for."""
+        return _plain(self.headers.get(b"x-camshaft-version"))
 
     # ---------------------------------------------------------------------------------------------------- reading
 
@@ -128,10 +138,10 @@ class Call:
         await self._start(status, head)
         await self._out({"type": "http.response.body", "body": body})
 
-    async def open_stream(self) -> None:
+    async def open_stream(self, headers: Mapping[bytes, bytes] = {}) -> None:
         """The head of a server-sent event stream."""
         self.streaming = True
-        await self._start(200, list(STREAM_HEAD))
+        await self._start(200, [*STREAM_HEAD, *headers.items()])
 
     def write_now(self, data: bytes) -> bool:
         """Bytes of an open stream, if that can be without waiting. False: `write` them."""
@@ -157,3 +167,8 @@ class Call:
             raise Cancelled("the client left") from None
         finally:
             self.send_s += time.perf_counter() - began
+
+
+def _plain(given: bytes | None) -> str:
+    """A short plain header's text; "" where there is none, or one that could be anything."""
+    return given.decode() if given is not None and _SAFE_ID.match(given) else ""

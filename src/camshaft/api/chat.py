@@ -10,6 +10,9 @@ from camshaft.api.edge import Edge
 from camshaft.api.plan import Origin
 from camshaft.schema.chat import ChatRequest
 from camshaft.schema.decode import decode
+from camshaft.schema.messages import UserMessage, text_of
+
+OPENING_CHARS = 4096  # of it, which tell conversations apart
 
 
 async def chat_completions(edge: Edge, call: Call) -> None:
@@ -18,5 +21,13 @@ async def chat_completions(edge: Edge, call: Call) -> None:
 
 def _read(edge: Edge, call: Call, body: bytes) -> ChatWriter:
     fields = decode(body, ChatRequest, edge.unknown)
-    origin = Origin("chatcmpl-", call.tenant, edge.clock.now())
-    return ChatWriter(*chat_plan(fields, edge.model(fields.model), edge.config, origin))
+    model = edge.model(fields.model, call, fields.session_id or "", _opening(fields))
+    return ChatWriter(*chat_plan(fields, model, edge.config, Origin.of("chatcmpl-", call, edge.clock)))
+
+
+def _opening(fields: ChatRequest) -> str:
+    """What the user said first, which every later turn of a conversation repeats."""
+    for message in fields.messages:
+        if isinstance(message, UserMessage):
+            return (text_of(message.content) or "")[:OPENING_CHARS]
+    return ""

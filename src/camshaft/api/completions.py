@@ -11,6 +11,8 @@ from camshaft.api.plan import Origin
 from camshaft.schema.completions import CompletionRequest
 from camshaft.schema.decode import decode
 
+OPENING_CHARS = 512  # of a text, which tell one use of it from another
+
 
 async def completions(edge: Edge, call: Call) -> None:
     await answer(edge, call, _read)
@@ -18,5 +20,5 @@ async def completions(edge: Edge, call: Call) -> None:
 
 def _read(edge: Edge, call: Call, body: bytes) -> CompletionWriter:
     fields = decode(body, CompletionRequest, edge.unknown)
-    origin = Origin("cmpl-", call.tenant, edge.clock.now())
-    return CompletionWriter(*completion_plan(fields, edge.model(fields.model), edge.config, origin))
+    model = edge.model(fields.model, call, fields.session_id or "", fields.prompt[:OPENING_CHARS] if isinstance(fields.prompt, str) else "")
+    return CompletionWriter(*completion_plan(fields, model, edge.config, Origin.of("cmpl-", call, edge.clock)))

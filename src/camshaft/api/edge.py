@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from camshaft.api.auth import Keys, read_keys
 from camshaft.api.call import Call
+from camshaft.api.directory import Caller, Directory
 from camshaft.api.served import ServedModel
 from camshaft.clock import SystemClock
-from camshaft.config import ServerConfig, suggest
-from camshaft.errors import ConfigError, Draining, Overloaded, UnknownModel
+from camshaft.config import ServerConfig
+from camshaft.errors import Draining, Overloaded
 from camshaft.observe.metrics import EngineMetrics, Metrics
 from camshaft.observe.threads import name_thread
 from camshaft.schema.decode import Unknown
@@ -29,34 +29,30 @@ LAST_WORDS_S = 2.0  # for error events to reach their clients when a drain runs 
 class Edge:
     """Owned by the app; closed with it."""
 
-    def __init__(self, models: Sequence[ServedModel], config: ServerConfig, metrics: Metrics) -> None:
-        """Raises ConfigError for models of one name, for none at all, and for an unusable key file."""
-        self.models = {m.name: m for m in models}
-        if len(self.models) != len(models) or not models:
-            raise ConfigError("each served model needs a name of its own, and there must be one at least")
+    def __init__(self, directory: Directory, config: ServerConfig, metrics: Metrics) -> None:
+        self.directory = directory
         self.config = config
         self.metrics = metrics
-        self.keys: Keys = read_keys(config.api_keys)
         self.clock: Clock = SystemClock()
         self.unknown: Unknown = "ignore" if config.unknown_fields == "ignore" else "reject"
         self.draining = False
         self._calls: set[Call] = set()
         self._empty = asyncio.Event()
         self._empty.set()
-        self._engines = {name: metrics.engine(name) for name in self.models}
+        self._engines: dict[str, EngineMetrics] = {}
         self._pool = ThreadPoolExecutor(2, "camshaft-edge", name_thread, ("edge",))
 
-    def model(self, name: str | None) -> ServedModel:
-        """The model of this name; without one, the only or first. Raises UnknownModel."""
-        if name is None:
-            return next(iter(self.models.values()))
-        found = self.models.get(name)
-        if found is None:
-            raise UnknownModel(f"the model {name[:100]!r} is not served here{suggest(name, self.models)}; see /v1/models", param="model")
-        return found
+    def model(self, name: str | None, call: Call, session: str = "", opening: str = "") -> ServedModel:
+        """Who answers this call; without a name, the default. Raises UnknownModel and Forbidden."""
+        caller = Caller(call.tenant, call.session or session, call.version, opening, call.id)
+        return self.directory.model(name, caller, call.passed)
 
     def engine_metrics(self, model: str) -> EngineMetrics:
-        return self._engines[model]
+        """The series of a model that is served."""
+        found = self._engines.get(model)
+        if found is None:
+            found = self._engines[model] = self.metrics.engine(model)
+        return found
 
     @contextmanager
     def admitted(self, call: Call) -> Iterator[None]:

@@ -52,7 +52,7 @@ class Guard:
 
     async def _handle(self, call: Call) -> None:
         if self._keyed:
-            call.tenant = self._edge.keys.tenant(call.headers.get(b"authorization"))
+            call.tenant = self._edge.directory.keys.tenant(call.headers.get(b"authorization"))
         if self._counted:
             with self._edge.admitted(call):
                 await self._handler(self._edge, call)

@@ -15,13 +15,13 @@ BELOW = "/v1/models/"  # what follows is a model's name
 
 
 async def list_models(edge: Edge, call: Call) -> None:
-    await call.reply(200, msgspec.json.encode(ModelList(data=[_card(m) for m in edge.models.values()])))
+    await call.reply(200, msgspec.json.encode(ModelList(data=[_card(m) for m in edge.directory.models(call.tenant)])))
 
 
 async def one_model(edge: Edge, call: Call) -> None:
     # A model's name may hold slashes, which clients send as they are or escaped.
     name = unquote(call.scope["path"].removeprefix(BELOW))
-    await call.reply(200, msgspec.json.encode(_card(edge.model(name))))
+    await call.reply(200, msgspec.json.encode(_card(edge.model(name, call))))
 
 
 def _card(model: ServedModel) -> ModelCard:

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from camshaft.api.call import Call
 from camshaft.api.served import ServedModel
 from camshaft.errors import BadRequest
 from camshaft.schema.common import CompletionFields
-from camshaft.types import Prompt, Request, SamplingParams
+from camshaft.types import Clock, Prompt, Request, SamplingParams
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Origin(NamedTuple):
     prefix: str  # of the answer's id
     tenant: str
     arrived_at: float  # Clock.now()
+    session: str = ""  # from a header
+
+    @classmethod
+    def of(cls, prefix: str, call: Call, clock: Clock) -> Origin:
+        return cls(prefix, call.tenant, clock.now(), call.session)
 
 
 class Wanted(NamedTuple):
@@ -92,7 +98,7 @@ def _requests(fields: CompletionFields, model: str, wanted: Wanted, id: str, ori
                     deadline_s=fields.timeout,
                     tenant=origin.tenant,
                     cache_salt=salt(origin.tenant, fields.cache_salt or ""),
-                    session=fields.session_id or "",
+                    session=fields.session_id or origin.session,
                     arrived_at=origin.arrived_at,
                 )
             )

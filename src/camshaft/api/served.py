@@ -61,3 +61,4 @@ class ServedModel:
     chat: ChatFormat | None = None  # None: the model has no chat template
     created: int = 0  # seconds since the epoch
     longest_s: float = 600.0  # from arrival to the end of an answer
+    version: str = ""  # of several that go by this name

@@ -25,17 +25,17 @@ MAX_CHARS = 524_288  # of a prompt, or of a conversation; a thread that others n
 
 async def tokenize(edge: Edge, call: Call) -> None:
     body = await call.body(edge.config.max_body_bytes)
-    await call.reply(200, await edge.off_loop(len(body) * WORK_PER_BYTE, partial(_tokenize, edge, body)))
+    await call.reply(200, await edge.off_loop(len(body) * WORK_PER_BYTE, partial(_tokenize, edge, call, body)))
 
 
 async def detokenize(edge: Edge, call: Call) -> None:
     body = await call.body(edge.config.max_body_bytes)
-    await call.reply(200, await edge.off_loop(len(body) * WORK_PER_BYTE, partial(_detokenize, edge, body)))
+    await call.reply(200, await edge.off_loop(len(body) * WORK_PER_BYTE, partial(_detokenize, edge, call, body)))
 
 
-def _tokenize(edge: Edge, body: bytes) -> bytes:
+def _tokenize(edge: Edge, call: Call, body: bytes) -> bytes:
     fields = decode(body, TokenizeRequest, edge.unknown)
-    model = edge.model(fields.model)
+    model = edge.model(fields.model, call)
     if (fields.prompt is None) == (fields.messages is None):
         raise BadRequest("send either prompt or messages", param="prompt")
     _bound(fields)
@@ -76,9 +76,9 @@ def _chat_ids(edge: Edge, model: ServedModel, fields: TokenizeRequest) -> list[i
     return model.chat.encode(chat_prompt(conversation, plain_tools(fields.tools or (), edge.config)))
 
 
-def _detokenize(edge: Edge, body: bytes) -> bytes:
+def _detokenize(edge: Edge, call: Call, body: bytes) -> bytes:
     fields = decode(body, DetokenizeRequest, edge.unknown)
-    model = edge.model(fields.model)
+    model = edge.model(fields.model, call)
     if fields.tokens:
         check_id(max(fields.tokens), model, "tokens")
     return msgspec.json.encode(DetokenizeResponse(model.tokenizer.decode(fields.tokens, skip_special_tokens=False)))

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 
 from camshaft.api.app import create_app
+from camshaft.api.auth import read_keys
+from camshaft.api.directory import FixedModels
 from camshaft.api.served import ServedModel
 from camshaft.api.server import serve
 from camshaft.cli import terminal
@@ -29,7 +31,7 @@ class Service:
         """Serves until it is told to stop. `listening` hears the address."""
         try:
             _show(self._name, self._engine.model, self._config)
-            await serve(create_app([self._served()], config, self._metrics), config, listening)
+            await serve(create_app(FixedModels([self._served()], read_keys(config.api_keys)), config, self._metrics), config, listening)
         finally:
             await self._engine.close()
 

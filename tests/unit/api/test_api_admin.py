@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 from api_doubles import BOS, CHAT_PATH, HI, TEXT_PATH, Scripted, app_over, client_of, served
 from camshaft.api.app import create_app
 from camshaft.api.auth import Keys, read_keys
+from camshaft.api.directory import FixedModels
 from camshaft.config import ServerConfig
 from camshaft.errors import ConfigError, Unauthorized
 from camshaft.observe.metrics import Metrics
@@ -115,7 +116,7 @@ async def test_ready_asks_the_models_and_health_asks_nobody() -> None:
 
 
 async def test_models_are_listed_and_found_by_name_slashes_included() -> None:
-    app = create_app([served(Scripted(), name="org/m"), served(Scripted(), name="b")], ServerConfig(), Metrics())
+    app = create_app(FixedModels([served(Scripted(), name="org/m"), served(Scripted(), name="b")]), ServerConfig(), Metrics())
     async with client_of(app) as client:
         listed = (await client.get("/v1/models")).json()
         assert [m["id"] for m in listed["data"]] == ["org/m", "b"]
@@ -133,7 +134,7 @@ async def test_models_are_listed_and_found_by_name_slashes_included() -> None:
 
 async def test_requests_go_to_the_model_that_they_name() -> None:
     first, second = Scripted(), Scripted()
-    app = create_app([served(first, name="a"), served(second, name="b")], ServerConfig(), Metrics())
+    app = create_app(FixedModels([served(first, name="a"), served(second, name="b")]), ServerConfig(), Metrics())
     async with client_of(app) as client:
         answer = (await client.post(CHAT_PATH, json=HI | {"model": "b"})).json()
     assert (len(first.requests), len(second.requests), answer["model"]) == (0, 1, "b")
@@ -141,7 +142,7 @@ async def test_requests_go_to_the_model_that_they_name() -> None:
 
 def test_two_models_of_one_name_are_refused_at_start() -> None:
     with pytest.raises(ConfigError, match="name"):
-        create_app([served(Scripted()), served(Scripted())], ServerConfig(), Metrics())
+        create_app(FixedModels([served(Scripted()), served(Scripted())]), ServerConfig(), Metrics())
 
 
 async def test_tokenize_and_detokenize_undo_each_other() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from api_doubles import CHAT_PATH, EOS, HI, TEXT_PATH, Scripted, app_over, chunks_of, client_of, say, scored, served
 from camshaft.api.app import create_app
+from camshaft.api.directory import FixedModels
 from camshaft.config import ServerConfig
 from camshaft.observe.metrics import Metrics
 from camshaft.types import ChatPrompt, Delta, Finished, SamplingParams, Started, TokenLogprob, Usage
@@ -195,7 +196,7 @@ async def test_top_logprobs_absent_or_zero_asks_for_the_chosen_token_alone() -> 
 async def test_the_model_gives_the_defaults_and_the_client_overrides_them() -> None:
     upstream = Scripted()
     defaults = SamplingParams(temperature=0.6, top_p=0.95, top_k=20, stop_token_ids=(9,), max_tokens=100)
-    app = create_app([served(upstream, defaults=defaults)], ServerConfig(), Metrics())
+    app = create_app(FixedModels([served(upstream, defaults=defaults)]), ServerConfig(), Metrics())
     async with client_of(app) as client:
         await client.post(CHAT_PATH, json=HI)
         got = upstream.last.sampling
