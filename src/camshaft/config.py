@@ -10,11 +10,14 @@ import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from camshaft.errors import ConfigError
 
 T = TypeVar("T")
+
+MAX_SHOWN_CHARS = 80  # of a value in an error
+_KINDS = {bool: "a boolean", int: "a whole number", float: "a number", str: "text", tuple[str, ...]: "a list of texts"}
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,14 @@ class Doc:
     lo: float | None = None
     hi: float | None = None
     choices: tuple[str, ...] = ()
+    secret: bool = False  # an error must not quote it
 
 
-def opt(default: Any, help: str, *, lo: float | None = None, hi: float | None = None, choices: Iterable[str] = ()) -> Any:
-    """A dataclass field that documents itself."""
-    return dataclasses.field(default=default, metadata={"doc": Doc(help, lo, hi, tuple(choices))})
+def opt(
+    default: Any, help: str, *, lo: float | None = None, hi: float | None = None, choices: Iterable[str] = (), secret: bool = False
+) -> Any:
+    """A dataclass field that documents itself. Bounds of a list are those of its length."""
+    return dataclasses.field(default=default, metadata={"doc": Doc(help, lo, hi, tuple(choices), secret)})
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ def resolve(
         candidates = (("command line", cli.get(name)), ("environment", env.get(env_name(name))), ("file", file.get(name)))
         for source, raw in candidates:
             if raw is not None:
-                values[name] = _parse(section, name, doc, raw)
+                values[name] = _parse(section, name, doc, raw) if source != "file" else _checked(section, name, doc, raw)
                 sources[name] = source
                 break
     return section(**values), sources
@@ -161,18 +167,49 @@ def parse_bytes(text: str, name: str) -> int:
 
 
 def _parse(section: type[Any], name: str, doc: Doc, raw: Any) -> Any:
+    """A value from the command line or the environment, where everything is text."""
     kind = get_type_hints(section)[name]
     try:
-        value = _to_bool(raw) if kind is bool else kind(raw)
+        value = _to_bool(raw) if kind is bool else _to_words(raw) if get_origin(kind) is tuple else kind(raw)
     except (TypeError, ValueError):
-        wanted = "a boolean" if kind is bool else f"a value of type {kind.__name__}"
-        raise ConfigError(f"{flag(name)} takes {wanted}, not {raw!r}") from None
-    if doc.choices and value not in doc.choices:
-        raise ConfigError(f"{flag(name)} is one of {', '.join(doc.choices)}, not {raw!r}")
-    # The comparison is written so that NaN fails it.
-    if (doc.lo is not None and not value >= doc.lo) or (doc.hi is not None and not value <= doc.hi):
-        raise ConfigError(f"{flag(name)} must lie between {doc.lo:g} and {doc.hi:g}, not {raw!r}")
+        raise ConfigError(f"{flag(name)} takes {_KINDS[kind]}, not {raw!r}") from None
+    _bounded(flag(name), doc, value)
     return value
+
+
+def _checked(section: type[Any], name: str, doc: Doc, raw: Any) -> Any:
+    """A value from a file, which has types of its own: a number in quotes is a mistake."""
+    kind = get_type_hints(section)[name]
+    if get_origin(kind) is tuple:
+        fits = isinstance(raw, (list, tuple)) and all(isinstance(word, str) for word in raw)
+    elif kind in (int, float):
+        fits = isinstance(raw, (int, kind)) and not isinstance(raw, bool)
+    else:
+        fits = isinstance(raw, kind)
+    if not fits:
+        raise ConfigError(f"{name} takes {_KINDS[kind]}, not {'what stands there' if doc.secret else _shown(raw)}")
+    value = tuple(raw) if get_origin(kind) is tuple else kind(raw)
+    _bounded(name, doc, value)
+    return value
+
+
+def _bounded(shown: str, doc: Doc, value: Any) -> None:
+    """Raises ConfigError for a value that is none of the choices or out of range. Bounds of a list are those of its length."""
+    if doc.choices and value not in doc.choices:
+        raise ConfigError(f"{shown} is one of {', '.join(doc.choices)}, not {_shown(value)}{suggest(str(value), doc.choices)}")
+    size, what = (len(value), f"the length of {shown}") if isinstance(value, tuple) else (value, shown)
+    # The comparison is written so that NaN fails it.
+    if (doc.lo is not None and not size >= doc.lo) or (doc.hi is not None and not size <= doc.hi):
+        raise ConfigError(f"{what} must lie between {doc.lo:g} and {doc.hi:g}, not {size!r}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + "..."
+
+
+def _to_words(raw: Any) -> tuple[str, ...]:
+    return tuple(word.strip() for word in str(raw).split(",") if word.strip())
 
 
 def _to_bool(raw: Any) -> bool:

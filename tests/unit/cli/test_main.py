@@ -105,7 +105,7 @@ def test_a_setting_from_the_environment_fails_like_one_from_the_command_line(
 ) -> None:
     monkeypatch.setenv("CAMSHAFT_MAX_NUM_SEQS", "many")
     assert main(["run", "hello"]) == 1
-    assert capsys.readouterr().err == "error: --max-num-seqs takes a value of type int, not 'many'\n"
+    assert capsys.readouterr().err == "error: --max-num-seqs takes a whole number, not 'many'\n"
 
 
 @pytest.mark.parametrize("command", [find(name) for name in NAMES], ids=lambda c: c.name)
