@@ -1,0 +1,104 @@
+"""Happenings: every change of the fleet and every automatic decision, with its evidence; who notes them and who follows them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+MAX_TEXT_CHARS = 1_000
+MAX_EVIDENCE = 64  # entries
+MAX_RECENT = 1_024  # kept in memory
+MAX_WAITING = 256  # for one follower; more are dropped, oldest first, and it is told how many
+MAX_FOLLOWERS = 32
+
+Plain = str | int | float | bool | None
+
+
+class Happening(Struct, frozen=True):
+    """`kind` is `what.how`, such as replica.ready; `subject` is what it happened to, such as a replica's name. Holds no secret."""
+
+    kind: str
+    subject: str
+    text: str  # one sentence for a person
+    evidence: dict[str, Plain] = {}  # the numbers that decided
+    at: float = 0.0  # seconds since the epoch; the log fills it in, each later than the one before, so that it names the happening
+
+
+Note = Callable[[Happening], None]  # how every part hands its happenings over; called on the event loop's thread
+
+
+class Follower:
+    """One who follows. Falls behind alone: what it does not take is dropped, and counted."""
+
+    def __init__(self) -> None:
+        self.n_missed = 0
+        self._waiting: deque[Happening] = deque()
+        self._more = asyncio.Event()
+
+    def put(self, happening: Happening) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            self._waiting.popleft()
+            self.n_missed += 1
+        self._waiting.append(happening)
+        self._more.set()
+
+    async def __aiter__(self) -> AsyncIterator[Happening]:
+        while True:
+            while self._waiting:
+                yield self._waiting.popleft()
+            self._more.clear()
+            await self._more.wait()
+
+
+class EventLog:
+    """Stamps happenings, keeps the last ones, and hands each to the sinks and to whoever follows. One thread."""
+
+    def __init__(self, *sinks: Note, after: float = 0.0, wall: Callable[[], float] = time.time) -> None:
+        """`after`: when the last happening was that another run noted."""
+        self._sinks = sinks
+        self._wall = wall
+        self._last = after
+        self._recent: deque[Happening] = deque(maxlen=MAX_RECENT)
+        self._followers: set[Follower] = set()
+
+    def note(self, happening: Happening) -> None:
+        """Takes a moment; never fails and never waits."""
+        # A clock that is set back, or two in one microsecond, must not give two of them one name.
+        self._last = max(self._wall(), self._last + 1e-6)
+        evidence = happening.evidence
+        if len(evidence) > MAX_EVIDENCE:
+            evidence = dict(list(evidence.items())[:MAX_EVIDENCE])
+        stamped = replace(happening, at=round(self._last, 6), text=happening.text[:MAX_TEXT_CHARS], evidence=evidence)
+        self._recent.append(stamped)
+        for sink in self._sinks:
+            sink(stamped)
+        for follower in self._followers:
+            follower.put(stamped)
+
+    def recent(self, after: float = 0.0) -> list[Happening]:
+        """Those later than `after` that are still in memory, oldest first."""
+        return [h for h in self._recent if h.at > after]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `recent` may have forgotten some."""
+        return len(self._recent) == MAX_RECENT
+
+    @contextmanager
+    def following(self) -> Iterator[Follower | None]:
+        """From now on; None where too many follow already."""
+        if len(self._followers) >= MAX_FOLLOWERS:
+            yield None
+            return
+        follower = Follower()
+        self._followers.add(follower)
+        try:
+            yield follower
+        finally:
+            self._followers.discard(follower)
