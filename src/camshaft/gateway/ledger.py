@@ -1,0 +1,194 @@
+"""Ledger: what is in flight on one replica, counted by us, at once. A lease is one entry; closing it, exactly once, takes all of it out."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import NamedTuple
+
+from camshaft.gateway.breaker import Trial
+from camshaft.gateway.outcome import Outcome, Verdict, of_exception
+from camshaft.gateway.policy import Job, RouteConfig
+from camshaft.gateway.prefix import Prefixes
+from camshaft.gateway.speed import Rate
+from camshaft.types import Load, ReplicaInfo
+
+_TRUST_STEP = 0.1
+_REST_MOST_S = 60.0
+_BATCH = 512  # prompt tokens a step of a replica that does not say
+
+
+class InFlight(NamedTuple):
+    n: int  # requests
+    n_waiting: int  # prompt tokens still to compute
+
+
+class Ledger:
+    """One replica's entries, what they taught (speed, prefixes), and what it reported."""
+
+    def __init__(self, name: str, info: ReplicaInfo, config: RouteConfig, block: int, now: float) -> None:
+        self.name = name
+        self.info = info
+        self.joined_at = now
+        self.held = False  # draining: nothing new
+        self.turn = 0
+        self.rest_until = now  # it said when it wants to be asked again
+        self.prefill = Rate(config.half_s)
+        self.decode = Rate(config.half_s)
+        self.prefixes = Prefixes((info.kv_tokens or config.prefix_tokens) // block)
+        self.trust = 1.0  # how much of what should be cached there really was
+        self.leases: set[Lease] = set()
+        self.n_decode = 0  # output tokens still expected
+        self.n_kv = 0  # tokens whose KV is held for its requests, shared prefixes apart
+        self._by_rank: dict[int, list[int]] = {}  # rank -> [requests, prompt tokens to compute]
+        self._load: tuple[Load, int] | None = None  # the last report, and what we had in flight when it came
+
+    def report(self, load: Load) -> None:
+        self._load = (load, len(self.leases))
+
+    def load(self, fresh_s: float, now: float) -> Load | None:
+        """The last report, while it can be believed."""
+        if self._load is None or now - self._load[0].at > fresh_s:
+            return None
+        return self._load[0]
+
+    def others(self, fresh_s: float, now: float) -> int:
+        """Requests there that are not ours."""
+        load = self.load(fresh_s, now)
+        if load is None or self._load is None or load.running < 0:
+            return 0
+        return max(0, load.running + max(0, load.waiting) - self._load[1])
+
+    def idle_utilisation(self, fresh_s: float, now: float) -> float:
+        """Share of its machine that is in use though we had nothing there: somebody else's work."""
+        load = self.load(fresh_s, now)
+        if load is None or self._load is None or self._load[1]:
+            return 0.0
+        return min(1.0, max(0.0, load.utilisation))
+
+    def in_flight(self, rank: int | None = None) -> InFlight:
+        """Of this class and better ones; None: of all."""
+        n = n_waiting = 0
+        for its, (requests, tokens) in self._by_rank.items():
+            if rank is None or its <= rank:
+                n, n_waiting = n + requests, n_waiting + tokens
+        return InFlight(n, n_waiting)
+
+    def fresh(self, job: Job, block: int) -> int:
+        """Tokens of the job's prompt that it has to compute, as far as we know."""
+        held = min(self.prefixes.match(job.blocks) * block, job.n_prompt)
+        return job.n_prompt - int(held * self.trust)
+
+    def n_seqs(self, config: RouteConfig) -> int:
+        return self.info.max_num_seqs or config.seqs
+
+    def n_ahead(self, config: RouteConfig, per_s: float) -> float:
+        """Prompt tokens that may wait there: about `room_s` of its work, and at least a step of it."""
+        return max(config.room_s * per_s, self.info.max_num_batched_tokens or _BATCH)
+
+    def add(self, rank: int, n: int, n_waiting: int) -> None:
+        entry = self._by_rank.setdefault(rank, [0, 0])
+        entry[0] += n
+        entry[1] += n_waiting
+        if entry == [0, 0]:
+            del self._by_rank[rank]
+
+
+class Lease:
+    """A request's place on a replica. As a context manager it closes by what ended the block, unless it was closed with more knowledge."""
+
+    __slots__ = ("_job", "_ledger", "_n_decode", "_n_kv", "_n_waiting", "_now", "_per_request", "_trial", "n_held", "placed_at")
+
+    def __init__(self, ledger: Ledger, job: Job, n_fresh: int, config: RouteConfig, now: float) -> None:
+        self._ledger = ledger
+        self._job = job
+        self._trial: Trial | None = None
+        self._now = now
+        self._per_request = config.request_tokens
+        self.placed_at = now
+        self.n_held = job.n_prompt - n_fresh  # tokens that should be cached there
+        self._n_waiting = max(0, n_fresh)  # -1 once the prompt is computed
+        self._n_decode = max(0, job.n_output)
+        self._n_kv = self._n_waiting
+        ledger.leases.add(self)
+        ledger.add(job.rank, 1, self._n_waiting)
+        ledger.n_decode += self._n_decode
+        ledger.n_kv += self._n_kv
+        ledger.prefill.begin(now)
+
+    @property
+    def replica(self) -> str:
+        return self._ledger.name
+
+    @property
+    def closed(self) -> bool:
+        return self not in self._ledger.leases
+
+    def under(self, trial: Trial | None) -> None:
+        """Whose outcome this lease's closing tells."""
+        self._trial = trial
+
+    def started(self, n_cached: int, now: float) -> None:
+        """It was admitted, and found so many tokens of its prompt cached; negative: it cannot tell."""
+        self._now = now
+        if self.closed or n_cached < 0:
+            return
+        ledger = self._ledger
+        if self.n_held > 0:
+            ledger.trust += _TRUST_STEP * (min(1.0, n_cached / self.n_held) - ledger.trust)
+        elif n_cached > 0:
+            ledger.trust += _TRUST_STEP * (1.0 - ledger.trust)
+        if self._n_waiting >= 0:
+            self._expect(max(0, self._job.n_prompt - n_cached))
+
+    def produced(self, n: int, now: float) -> None:
+        """Output came: `n` tokens more. The first says that the prompt is computed."""
+        self._now = now
+        if self.closed or n <= 0:
+            return
+        ledger = self._ledger
+        if self._n_waiting >= 0:
+            ledger.prefill.credit(self._n_waiting + self._per_request, now)
+            ledger.prefill.end()
+            ledger.add(self._job.rank, 0, -self._n_waiting)
+            self._n_waiting = -1
+            ledger.decode.begin(now)
+            ledger.decode.credit(0, now)
+        else:
+            ledger.decode.credit(n, now)
+        fewer = min(n, self._n_decode)
+        self._n_decode -= fewer
+        ledger.n_decode -= fewer
+        self._n_kv += n
+        ledger.n_kv += n
+
+    def close(self, verdict: Outcome | Verdict, now: float) -> None:
+        """It ended. Only the first call counts."""
+        if self.closed:
+            return
+        self._now = now
+        ledger = self._ledger
+        outcome, rest_s = (verdict.outcome, verdict.rest_s) if isinstance(verdict, Verdict) else (verdict, 0.0)
+        ledger.leases.discard(self)
+        ledger.add(self._job.rank, -1, -max(0, self._n_waiting))
+        (ledger.prefill if self._n_waiting >= 0 else ledger.decode).end()
+        ledger.n_decode -= self._n_decode
+        ledger.n_kv -= self._n_kv
+        if rest_s > 0:
+            ledger.rest_until = max(ledger.rest_until, now + min(rest_s, _REST_MOST_S))
+        if self._trial is not None:
+            self._trial.close(outcome, now)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # No clock at hand: the time of its last sign of life is the latest that it knows.
+        self.close(of_exception(error), self._now)
+
+    def _expect(self, n_waiting: int) -> None:
+        ledger = self._ledger
+        more = n_waiting - self._n_waiting
+        ledger.add(self._job.rank, 0, more)
+        ledger.n_kv += more
+        self._n_waiting += more
+        self._n_kv += more
