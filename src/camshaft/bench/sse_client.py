@@ -15,71 +15,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-MAX_EVENT_BYTES = 16_000_000
+from camshaft.schema.sse import SseParser
+
 MAX_HEAD_BYTES = 65_536
 MAX_BODY_BYTES = 64_000_000  # of an answer that is no stream
-_BOM = b"\xef\xbb\xbf"
-
-
-class SseEvent(NamedTuple):
-    event: str
-    data: str
-    id: str | None  # the last one seen, as the standard has it
-
-
-class SseParser:
-    """Bytes in any cut to events, as the WHATWG standard says. An event that the stream's end leaves open is no event."""
-
-    def __init__(self) -> None:
-        self._rest = b""  # of a line that has not ended
-        self._began = False
-        self._skip_lf = False  # the last byte was CR, so that an LF next belongs to it
-        self._data: list[bytes] = []
-        self._event = ""
-        self._id: str | None = None
-
-    def feed(self, chunk: bytes) -> list[SseEvent]:
-        """Events that this chunk completes. Raises ValueError for a line or an event beyond all measure."""
-        if self._skip_lf and chunk.startswith(b"\n"):
-            chunk = chunk[1:]
-        if chunk:
-            self._skip_lf = chunk.endswith(b"\r")
-        if b"\r" in chunk:
-            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        text = self._rest + chunk
-        if not self._began:
-            if len(text) < len(_BOM) and _BOM.startswith(text):
-                self._rest = text
-                return []
-            self._began = True
-            text = text.removeprefix(_BOM)
-        *lines, self._rest = text.split(b"\n")
-        if len(self._rest) > MAX_EVENT_BYTES:
-            raise ValueError("a line of the stream never ends")
-        found = []
-        for line in lines:
-            if line:
-                self._field(line)
-            elif (event := self._dispatch()) is not None:
-                found.append(event)
-        return found
-
-    def _field(self, line: bytes) -> None:
-        name, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if name == b"data":
-            self._data.append(value)
-        elif name == b"event":
-            self._event = value.decode("utf-8", "replace")
-        elif name == b"id" and b"\0" not in value:
-            self._id = value.decode("utf-8", "replace")
-
-    def _dispatch(self) -> SseEvent | None:
-        data, name = self._data, self._event
-        self._data, self._event = [], ""
-        if not data:
-            return None
-        return SseEvent(name or "message", b"\n".join(data).decode("utf-8", "replace"), self._id)
 
 
 class Stamped(NamedTuple):

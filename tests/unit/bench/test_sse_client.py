@@ -1,43 +1,12 @@
-"""The measuring client: events as the standard says, whatever the cut; answers as HTTP says."""
+"""The measuring client: answers as HTTP says, each event with the moment at which it came."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 
 import pytest
 
-from camshaft.bench.sse_client import SseParser, Target, post
-from shared_data import shared_data_or_skip
-
-
-def parsed(*chunks: bytes) -> list[tuple[str, str]]:
-    parser = SseParser()
-    return [(e.event, e.data) for chunk in chunks for e in parser.feed(chunk)]
-
-
-def test_every_vector_of_the_conformance_file_parses_in_any_cut() -> None:
-    data = shared_data_or_skip()
-    vectors = json.loads((data / "conformance/sse_vectors.json").read_text())
-    assert vectors
-    for vector in vectors:
-        chunks = [base64.b64decode(c) for c in vector["chunks_b64"]]
-        want = [(e["event"], e["data"], e["id"]) for e in vector["whatwg_events"]]
-        whole = b"".join(chunks)
-        for cut in (chunks, [whole], [whole[i : i + 1] for i in range(len(whole))]):
-            parser = SseParser()
-            got = [tuple(e) for chunk in cut for e in parser.feed(chunk)]
-            assert got == want, vector["name"]
-
-
-def test_lines_end_in_lf_cr_or_crlf_even_when_cut_in_between() -> None:
-    assert parsed(b"data: a\n\ndata: b\r\rdata: c\r\n\r\n") == [("message", "a"), ("message", "b"), ("message", "c")]
-    assert parsed(b"data: a\r", b"\n\r", b"\ndata: b\r", b"\r") == [("message", "a"), ("message", "b")]
-
-
-def test_data_lines_join_and_comments_and_open_events_are_dropped() -> None:
-    assert parsed(b": hello\nevent: x\ndata: 1\ndata:2\n\ndata: never ended") == [("x", "1\n2")]
+from camshaft.bench.sse_client import Target, post
 
 
 async def test_a_stream_is_read_event_by_event_with_rising_stamps() -> None:
