@@ -37,6 +37,7 @@ class ChatPrompt(Struct, frozen=True, tag="chat"):
     continue_final_message: bool = False  # the prompt ends inside the last message, which the model goes on with
     tool_choice: str = ""  # "", auto, none, required, or `function:NAME`; our engines are held to it by a grammar, foreign ones are told
     single_call: bool = False  # at most one call in an answer
+    reasoning_effort: str = ""  # as the client said it, for a foreign server; our templates read it from `template_kwargs`
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
@@ -47,6 +48,7 @@ class Grammar(Struct, frozen=True):
 
     kind: Literal["json_object", "json_schema", "regex", "lark"]
     source: str = ""
+    strict: bool = True  # what a foreign server is told of a schema; our engines always hold to it
 
 
 class SamplingParams(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from camshaft.cluster.link import HttpFault, Link, Response, Waits
+from camshaft.cluster.exchange import HttpFault, Link, Response, Waits
 from camshaft.errors import ConfigError
 
 MAX_IDLE = 256  # connections kept open between requests
@@ -22,7 +22,7 @@ IDLE_S = 4.0  # kept so long; uvicorn, the commonest server, closes after 5 and 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens. `prefix` stands before every path, without a slash at its end."""
+    """Where a server listens. `prefix` is where its API begins, without a slash at its end."""
 
     host: str
     port: int
@@ -85,7 +85,7 @@ class Http1:
         A kept connection that turns out to be closed before a byte came back is replaced by a new one: the server had let go of it.
         """
         own = {"content-type": "application/json", "content-length": str(len(body)), **headers} if body else headers
-        data = f"{method} {self.address.prefix}{path} HTTP/1.1\r\n".encode() + self._fixed + _lines(own) + b"\r\n" + body
+        data = f"{method} {path} HTTP/1.1\r\n".encode() + self._fixed + _lines(own) + b"\r\n" + body
         kept = self._take()
         if kept is not None:
             try:

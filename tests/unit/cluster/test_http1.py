@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from camshaft.cluster.exchange import HIGH_BYTES, MAX_BARE_BYTES, HttpFault, Waits
 from camshaft.cluster.http1 import Http1, parse_address
-from camshaft.cluster.link import HIGH_BYTES, MAX_BARE_BYTES, HttpFault, Waits
 from camshaft.errors import ConfigError
 from raw_server import HEAD, LAST, Raw, RawServer, chunk, plain, raw_server
 
@@ -17,11 +17,11 @@ def soon(seconds: float = 20.0, first_s: float = 20.0, idle_s: float = 20.0) -> 
 
 
 def client_of(server: RawServer, **fixed: str) -> Http1:
-    return Http1(parse_address(server.url + "/v1"), fixed)
+    return Http1(parse_address(server.url), fixed)
 
 
 async def whole(client: Http1, waits: Waits | None = None, body: bytes = b"{}") -> bytes:
-    response = await client.send("POST", "/x", waits or soon(), body=body)
+    response = await client.send("POST", "/v1/x", waits or soon(), body=body)
     try:
         return await response.whole(1_000_000)
     finally:

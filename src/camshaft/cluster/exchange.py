@@ -10,7 +10,7 @@ from httptools import HttpParserError, HttpResponseParser
 
 MAX_BARE_BYTES = 65_536  # head, chunk sizes and trailers: what comes without a byte of body
 HIGH_BYTES = 262_144  # body that nobody has read; more stays in the network
-LOW_BYTES = 65_536
+REST_S = 1.0  # for the end of a body that nobody needs
 
 Kind = Literal["connect", "cut", "silent", "late", "nonsense"]
 
@@ -44,6 +44,7 @@ class Response:
         self.status = 0
         self.headers: dict[str, str] = {}  # names in lower case
         self.complete = False
+        self._left = False
         self._link = link
         self._loop = link.loop
         self._waits = waits
@@ -102,6 +103,13 @@ class Response:
             self._fault = HttpFault("cut", "left by its reader")
             self._link.drop()
 
+    def leave(self) -> None:
+        """Its reader has what it wanted, and what may still come is the end of the body: the connection is kept if that comes soon."""
+        self._left = True
+        if not self.complete and self._fault is None:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(REST_S, self.close)
+
     # ------------------------------------------------------------------------------------------ told by the link
 
     def begin(self, status: int, headers: dict[str, str]) -> None:
@@ -109,6 +117,8 @@ class Response:
         self._wake()
 
     def add(self, body: bytes) -> None:
+        if self._left:
+            return
         self._parts.append(body)
         self._size += len(body)
         if self._patience_s != self._waits.idle_s:
