@@ -43,7 +43,7 @@ async def check_an_answer(upstream: Upstream) -> None:
     assert isinstance(terminal, Finished), terminal
     assert terminal.reason == "length"
     assert terminal.usage.n_prompt == 5
-    assert terminal.usage.n_output == 40 == sum(len(e.ids) for e in events if isinstance(e, Delta))
+    assert terminal.usage.n_output == 40 == sum(len(e.ids) or e.n_tokens for e in events if isinstance(e, Delta))
 
 
 async def check_repeatable(upstream: Upstream) -> None:

@@ -40,6 +40,8 @@ class Play(Struct, frozen=True, omit_defaults=True):
     deltas: tuple[dict[str, Any], ...] = ()  # whole choices without their index, one an event
     finish: str = ""  # the finish reason where it is not what the number of tokens makes it
     usage: bool = True
+    raw: tuple[str, ...] = ()  # replaces the events of a stream, as they are
+    whole: str = ""  # replaces a stream by an answer in one piece
     cut_after: int = -1  # events, then the connection is closed
     stall_after: int = -1  # events, then silence
 
@@ -105,6 +107,8 @@ class FakeOpenAI:
             connection.transport.abort()
 
     def events(self, shape: Shape, play: Play) -> Sequence[bytes]:
+        if play.raw:
+            return [_chunk(event.encode()) for event in play.raw]
         if play.deltas or play.finish or not play.usage:
             return events(shape, play)
         if shape not in self._kept:
@@ -204,11 +208,11 @@ class _Connection(asyncio.Protocol):
         n = min(play.n or most or USUAL, most or play.n or USUAL)
         self.busy = True
         self._play = play
-        if asked.stream:
+        if asked.stream and not play.whole:
             self._events, self._at = server.events(Shape(n, n == most, n_prompt, chat), play), 0
             self._wait(play.first_s, self._begin)
         else:
-            body = whole(Shape(n, n == most, n_prompt, chat), play)
+            body = play.whole.encode() or whole(Shape(n, n == most, n_prompt, chat), play)
             self._wait(play.first_s + n * play.token_s, lambda: self._finish_whole(body))
 
     def _wait(self, seconds: float, then: Callable[[], None]) -> None:
@@ -302,7 +306,11 @@ def events(shape: Shape, play: Play) -> list[bytes]:
     if play.usage:
         bodies.append(base | {"choices": [], "usage": usage(shape)})
     payloads = [b"data: %b\n\n" % _encode(body) for body in bodies] + [b"data: [DONE]\n\n"]
-    return [b"%x\r\n%b\r\n" % (len(payload), payload) for payload in payloads]
+    return [_chunk(payload) for payload in payloads]
+
+
+def _chunk(payload: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(payload), payload)
 
 
 def whole(shape: Shape, play: Play) -> bytes:
