@@ -22,6 +22,7 @@ _HOMES = {
     "chat": ("chat", "COMMAND"), "tokenize": ("tokenize", "COMMAND"), "serve": ("serve", "COMMAND"), "bench": ("bench", "COMMAND"),
 }  # fmt: skip
 NAMES = tuple(_HOMES)
+_HIDDEN = {"worker": ("worker", "COMMAND")}  # what processes of ours say to each other
 
 
 class _Version(argparse.Action):
@@ -47,7 +48,7 @@ _INVALID_CHOICE = re.compile(r"argument (?P<what>[A-Z]+): invalid choice: '(?P<n
 
 def find(name: str) -> Command:
     """The command of this name, one of `NAMES`."""
-    module, attribute = _HOMES[name]
+    module, attribute = (_HOMES | _HIDDEN)[name]
     found: Command = getattr(import_module(f"camshaft.cli.{module}"), attribute)
     return found
 
@@ -78,7 +79,7 @@ def build_parser(names: Sequence[str] = NAMES) -> argparse.ArgumentParser:
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of one call. Exits with 2 where they are not understood."""
     given = sys.argv[1:] if argv is None else argv
-    parser = build_parser(given[:1] if given and given[0] in _HOMES else NAMES)
+    parser = build_parser(given[:1] if given and given[0] in _HOMES | _HIDDEN else NAMES)
     if not given:
         parser.print_help()
         parser.exit()

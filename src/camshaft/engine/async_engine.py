@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 import msgspec
 
@@ -34,7 +35,9 @@ class AsyncEngine:
         self._codec = speech.codec
         self._longest_s = parts.config.default_deadline_s
         self._rules = FlushRules.of(parts.config)
-        self._vocab_size = parts.runner.capacity().vocab_size
+        self.capacity = parts.runner.capacity()
+        self.numerics_id = parts.runner.numerics_id if parts.runner.invariant else ""
+        self._vocab_size = self.capacity.vocab_size
         metrics = self._engine.metrics
         bounds = Bounds(self._vocab_size, self._engine.limits.max_model_len)
         self._encoder = PromptEncoder(speech.codec, bounds, speech.render, lambda seconds: metrics.stage("encode", seconds))
@@ -70,6 +73,13 @@ class AsyncEngine:
 
     async def stream(self, request: Request) -> AsyncIterator[Event]:
         """Events in order, exactly one terminal; every failure is a Failed event. Closing the iterator frees everything within one step."""
+        async with aclosing(self.batches(request)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    async def batches(self, request: Request) -> AsyncGenerator[tuple[Event, ...], None]:
+        """The same, all that is ready at a time: an answer's last text and its end come together."""
         job: Job | None = None
         over = False
         mailbox = Mailbox(self._post())
@@ -79,13 +89,15 @@ class AsyncEngine:
             except CamshaftError as error:
                 self._engine.metrics.refused(error.code)
                 over = True
-                yield Failed(error.info())
+                yield (Failed(error.info()),)
                 return
             self._engine.submit(job)
             while not over:
-                event = mailbox.take() if mailbox else await mailbox.get()
-                over = isinstance(event, (Finished, Failed))
-                yield event
+                batch = [await mailbox.get()]
+                while mailbox:
+                    batch.append(mailbox.take())
+                over = isinstance(batch[-1], (Finished, Failed))
+                yield tuple(batch)
         finally:
             if job is not None and not over:
                 self._engine.abort(job)

@@ -41,6 +41,7 @@ class Engine:
         self._news = threading.Condition()
         self._closing = False
         self._dead = False
+        self._turn_at: float | None = None  # when the turn began that is going on now
         self._thread = threading.Thread(target=self._run, name="camshaft-engine", daemon=True)
         self._thread.start()
 
@@ -77,6 +78,12 @@ class Engine:
         detail = "stopped after a fault" if self._dead else "shutting down" if self._closing else ""
         return Health(alive, len(scheduler.running), len(scheduler.waiting), detail)
 
+    @property
+    def step_s(self) -> float:
+        """For how long the step has been computed that is being computed now; 0 where there is none."""
+        began = self._turn_at
+        return 0.0 if began is None else max(0.0, self._parts.clock.now() - began)
+
     def close(self, timeout_s: float = 30.0) -> None:
         """End what still runs with Draining, stop the thread, close the runner. Idempotent."""
         with self._news:
@@ -104,8 +111,10 @@ class Engine:
         clean = False
         try:
             while not self._closing:
+                self._turn_at = self._parts.clock.now()
                 self._drain()
                 if not self._loop.turn():
+                    self._turn_at = None
                     self._sleep()
             clean = True
         finally:
