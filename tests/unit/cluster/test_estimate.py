@@ -16,10 +16,10 @@ def test_ids_are_exact_and_text_begins_with_a_belief() -> None:
 def test_it_learns_what_the_server_counts() -> None:
     estimate = TokenEstimate()
     prompt = TextPrompt("漢" * 1000)
-    for _ in range(50):
+    for _ in range(200):
         estimate.learn(prompt, 900)
     assert 850 <= estimate.tokens_of(prompt) <= 950
-    for _ in range(400):
+    for _ in range(4000):
         estimate.learn(prompt, 250)
     assert 230 <= estimate.tokens_of(prompt) <= 300
 
