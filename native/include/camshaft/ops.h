@@ -18,21 +18,21 @@ namespace camshaft {
 // the instruction set's own; size and writer come from its table. For x in a group: d = max|x| / 127 (one IEEE division),
 // q = round-to-nearest-even(x * (1/d as one IEEE division 127/max|x|)), clamped to +-127; an all-zero group has d = 0, q = 0.
 // sum = d * float(sum of q).
-// The second plane: a group whose largest value towers over the others (sum of q^2 below kOutlierBelow) rounds those others away, so
-// fma(-d, float(q), x), what is lost, is quantised in the same way and multiplied as well: 16 bits for such groups. Every other group is
-// empty there, and so is one whose second d is 0.
+// A tower: the value of a group that stands so far over the others (sum of q^2 below kTowerBelow, d not 0) that they would be rounded away;
+// the first of those with the largest |x|, by the bits. It is kept as it is, float32, and the group is quantised anew with 0 in its place, once:
+// what stands over the rest stays there.
 struct Acts {
   const uint8_t* data;
   int tokens, cols;
 };
 
 // y[t, r] = sum over inputs, for tokens [0, tokens) and output rows of tiles [tile_begin, tile_end).
-// Order for int8 compute, per output and plane: acc = 0; for g ascending: acc = fma(float(isum_g), d_w * d_a, acc); then for forms with a
-// minimum acc = fma(m_w, sum_a, acc). q4s: isum is over (u - 8) * q. q8h: the two halves of a group in order, each with its own d_w. The
-// second plane's sum passes over empty groups.
+// Order for int8 compute, per output: acc = 0; for g ascending: acc = fma(float(isum_g), d_w * d_a, acc); then for forms with a
+// minimum acc = fma(m_w, sum_a, acc). q4s: isum is over (u - 8) * q. q8h: the two halves of a group in order, each with its own d_w. Then for
+// each tower x_k of the token, k ascending: acc = fma(w_k, x_k, acc), with w_k as unpack_row gives it.
 // Order for float compute (bf16 f16 f32 always; every form when compute is f32), per output: acc = 0; for k ascending: acc = fma(w_k, x_k, acc),
 // with w_k as unpack_row gives it.
-// Then, in order: + bias[r] if bias; y = acc, or y = y + acc if `accumulate` (residual); y = y + the second plane's sum if any group is in it.
+// Then, in order: + bias[r] if bias; y = acc, or y = y + acc if `accumulate` (residual).
 struct LinearArgs {
   Packed w;
   Acts q;            // int8 compute
@@ -118,7 +118,7 @@ struct Kernels {
   const char* name;  // ref, avx2, avx512
 
   size_t (*acts_bytes)(int tokens, int cols);
-  // Quantises tokens [t_begin, t_end) of x, both planes; t_begin and, but for the last, t_end are multiples of kActTile, so that threads
+  // Quantises tokens [t_begin, t_end) of x; t_begin and, but for the last, t_end are multiples of kActTile, so that threads
   // share no tile of the output.
   void (*quantize)(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* acts);
   // linear_q[form] is null for bf16, f16 and f32.

@@ -7,7 +7,7 @@ namespace camshaft {
 
 constexpr int kLanes = 16;       // every kernel's arithmetic is defined on vectors of 16 float32 lanes, whatever the machine has
 constexpr int kGroup = 32;       // activations are quantised in groups of 32 along the input
-constexpr int kOutlierBelow = 20'645;  // 32 * 127^2 / 5^2: a group whose int8 squares sum to less has a largest value over 5 times its RMS
+constexpr int kTowerBelow = 20'645;  // 32 * 127^2 / 5^2: a group whose int8 squares sum to less has a largest value over 5 times its RMS
 constexpr int kRowTile = 16;     // a packed weight tile has 16 output rows: one lane each
 constexpr int kSubBlock = 16;    // tokens in a K sub-block: one lane each
 constexpr int kSpan = 64;        // tokens in an attention span; spans start at absolute multiples of it

@@ -1,6 +1,6 @@
 // Quantised activations for AVX2. Four int8 are one broadcast; kernels for 8-bit weights broadcast two int16 instead.
 #pragma once
-#include "camshaft/ops.h"
+#include "../simd/towers.h"
 
 namespace camshaft::avx2 {
 
@@ -16,19 +16,19 @@ struct ActWide {
   int16_t even[kGroup / 2], odd[kGroup / 2];
 };
 
-// Where everything lies: [token][group] of the first plane, wide and narrow, and of the second; then [tile of kActTile tokens][group] of a
-// byte whose bit i says whether token i of the tile has something in the second plane. The second plane is written only there.
+// Where everything lies: [token][group], wide and narrow; then the towers.
 struct ActLayout {
   int tokens, groups;
 
   size_t cells() const { return size_t(tokens) * size_t(groups); }
-  size_t bits_at() const { return cells() * (sizeof(ActWide) + 2 * sizeof(ActGroup)); }
-  size_t bytes() const { return bits_at() + size_t(ceil_div(tokens, kActTile)) * size_t(groups); }
+  size_t towers_at() const { return cells() * (sizeof(ActWide) + sizeof(ActGroup)); }
+  size_t bytes() const { return towers_at() + towers().bytes(); }
 
   template <class Byte> auto* wide(Byte* data) const { return cast<ActWide>(data); }
-  template <class Byte> auto* first(Byte* data) const { return cast<ActGroup>(data + cells() * sizeof(ActWide)); }
-  template <class Byte> auto* second(Byte* data) const { return first(data) + cells(); }
-  template <class Byte> Byte* bits(Byte* data, int token) const { return data + bits_at() + size_t(token / kActTile) * size_t(groups); }
+  template <class Byte> auto* narrow(Byte* data) const { return cast<ActGroup>(data + cells() * sizeof(ActWide)); }
+  TowerLayout towers() const { return {tokens, groups}; }
+  TowerList towers_of_token(const uint8_t* data, int t) const { return towers().of_token(data + towers_at(), t); }
+  TowerList towers_of_tile(const uint8_t* data, int t) const { return towers().of_tile(data + towers_at(), t); }
 
  private:
   template <class T> static T* cast(uint8_t* p) { return reinterpret_cast<T*>(p); }

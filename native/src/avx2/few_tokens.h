@@ -4,9 +4,10 @@
 // both halves, and 2 * M sums plus 2 * M accumulators fit the sixteen registers. With unsigned 4-bit weights all eight products of a lane
 // fit 16 bits (8 * 2 * 15 * 127 = 30480), so a group costs eight vpmaddubsw, seven additions and one widening a half and token.
 #pragma once
-#include "../simd/vec256.h"
+#include "../simd/tiles256.h"
 // The width comes first.
 #include "../forms/layout.h"
+#include "../simd/columns.inl"
 #include "../simd/finish.inl"
 #include "acts.h"
 
@@ -174,44 +175,14 @@ inline void add_group(const TileQ8h& t, const ActGroup* const (&a)[M], Floats<M>
     }
 }
 
-// Bit i: token t + i of n has something in the second plane.
-inline uint32_t tokens_with_second(const LinearArgs& a, const ActLayout& at, int t, int n) {
-  uint32_t all = 0;
-  for (int k = 0; k < n; k += kActTile) {
-    const uint8_t* bits = at.bits(a.q.data, t + k);
-    uint8_t any = 0;
-    for (int g = 0; g < at.groups; g++) any |= bits[g];
-    all |= uint32_t(any) << k;
-  }
-  return all;
-}
-
-// The second plane of token t, over R rows of tiles `apart` from one another. Few groups have something there.
-template <int R, class Tile>
-void add_second_plane(const LinearArgs& a, const ActLayout& at, int t, int r, int apart) {
-  const uint8_t* bits = at.bits(a.q.data, t);
-  const ActGroup* group = at.second(a.q.data) + int64_t(t) * at.groups;
-  const Tile* tile = tile_row<Tile>(a.w, r);
-  const int64_t stride = int64_t(apart) * at.groups;
-  Floats<1> acc[R];
-  for (auto& one : acc) one[0][0] = one[1][0] = _mm256_setzero_ps();
-  for (int g = 0; g < at.groups; g++) {
-    if (!(bits[g] >> t % kActTile & 1)) continue;
-    const ActGroup* acts[1] = {group + g};
-#pragma GCC unroll 4
-    for (int i = 0; i < R; i++) add_group<1>(tile[i * stride + g], acts, acc[i]);
-  }
-  for (int i = 0; i < R; i++) add_second(a, t, r + i * apart, {acc[i][0][0], acc[i][1][0]});
-}
-
 // M tokens from t on over one row of tiles.
 template <int M, class Tile>
 void pass(const LinearArgs& a, const ActLayout& at, int t, int r) {
-  const Tile* tile = tile_row<Tile>(a.w, r);
+  const Tile *row = tile_row<Tile>(a.w, r), *tile = row;
   const ActGroup* acts[M];
   Floats<M> acc;
   for (int k = 0; k < M; k++) {
-    acts[k] = at.first(a.q.data) + int64_t(t + k) * at.groups;
+    acts[k] = at.narrow(a.q.data) + int64_t(t + k) * at.groups;
     acc[0][k] = acc[1][k] = _mm256_setzero_ps();
   }
   for (int g = 0; g < at.groups; g++, tile++) {
@@ -219,15 +190,15 @@ void pass(const LinearArgs& a, const ActLayout& at, int t, int r) {
     add_group<M>(*tile, acts, acc);
     for (auto& p : acts) p++;
   }
-  for (int k = 0; k < M; k++) finish(a, t + k, r, {acc[0][k], acc[1][k]});
+  for (int k = 0; k < M; k++) finish(a, t + k, r, add_towers(row, at.towers_of_token(a.q.data, t + k), {acc[0][k], acc[1][k]}));
 }
 
 // One token over R rows of tiles, `apart` rows from one another: R streams keep more of memory's latency in flight than one.
 template <int R, class Tile>
 void pass_one(const LinearArgs& a, const ActLayout& at, int r, int apart) {
   const int64_t stride = int64_t(apart) * at.groups;
-  const Tile* tile = tile_row<Tile>(a.w, r);
-  const ActGroup* acts[1] = {at.first(a.q.data)};
+  const Tile *row = tile_row<Tile>(a.w, r), *tile = row;
+  const ActGroup* acts[1] = {at.narrow(a.q.data)};
   Floats<1> acc[R];
   for (auto& one : acc) one[0][0] = one[1][0] = _mm256_setzero_ps();
   for (int g = 0; g < at.groups; g++, tile++, acts[0]++)
@@ -236,36 +207,24 @@ void pass_one(const LinearArgs& a, const ActLayout& at, int r, int apart) {
       fetch(tile + i * stride, kAheadBytes);
       add_group<1>(tile[i * stride], acts, acc[i]);
     }
-  for (int i = 0; i < R; i++) finish(a, 0, r + i * apart, {acc[i][0][0], acc[i][1][0]});
+  const TowerList towers = at.towers_of_token(a.q.data, 0);
+  for (int i = 0; i < R; i++) finish(a, 0, r + i * apart, add_towers(row + i * stride, towers, {acc[i][0][0], acc[i][1][0]}));
 }
 
 // Three tokens a pass, the last four as two and two.
 template <class Tile>
 void few_tokens(const LinearArgs& a, const ActLayout& at, int tile_begin, int tile_end) {
-  const uint32_t has_second = tokens_with_second(a, at, 0, a.tokens);
   if (a.tokens == 1) {
     const int apart = (tile_end - tile_begin) / kStreams;
-    for (int r = tile_begin; r < tile_begin + apart; r++) {
-      pass_one<kStreams, Tile>(a, at, r, apart);
-      if (has_second) add_second_plane<kStreams, Tile>(a, at, 0, r, apart);
-    }
+    for (int r = tile_begin; r < tile_begin + apart; r++) pass_one<kStreams, Tile>(a, at, r, apart);
     tile_begin += kStreams * apart;
   }
-  for (int begin = tile_begin; begin < tile_end; begin += kStreams) {
-    const int end = begin + kStreams < tile_end ? begin + kStreams : tile_end;
-    for (int r = begin; r < end; r++)
-      for (int t = 0; t < a.tokens;) {
-        const int left = a.tokens - t, n = left == 4 ? 2 : left < 3 ? left : 3;
-        (n == 1 ? pass<1, Tile> : n == 2 ? pass<2, Tile> : pass<3, Tile>)(a, at, t, r);
-        t += n;
-      }
-    // Over several rows at once, since it takes as long to find the groups that have something.
-    for (int t = 0; t < a.tokens; t++) {
-      if (!(has_second >> t & 1)) continue;
-      if (end - begin == kStreams) add_second_plane<kStreams, Tile>(a, at, t, begin, 1);
-      else for (int r = begin; r < end; r++) add_second_plane<1, Tile>(a, at, t, r, 0);
+  for (int r = tile_begin; r < tile_end; r++)
+    for (int t = 0; t < a.tokens;) {
+      const int left = a.tokens - t, n = left == 4 ? 2 : left < 3 ? left : 3;
+      (n == 1 ? pass<1, Tile> : n == 2 ? pass<2, Tile> : pass<3, Tile>)(a, at, t, r);
+      t += n;
     }
-  }
 }
 
 }  // namespace

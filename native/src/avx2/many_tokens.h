@@ -3,8 +3,6 @@
 // A block of kBlock tokens and both 8-row halves of a tile make 2 * kBlock integer sums, which with two registers of weights and two of
 // products are all sixteen. The accumulators are read and written once a group, which is little beside its 8 * kBlock products.
 #pragma once
-#include <type_traits>
-
 #include "few_tokens.h"
 
 namespace camshaft::avx2 {
@@ -207,67 +205,30 @@ inline void add_fewer(int n, const typename PanelOf<Tile>::Type& w, Cell x, int6
   else if constexpr (M > 1) add_fewer<Tile, M - 1>(n, w, x, stride, acc);
 }
 
-// Tokens [t, t + n), at most kBatch.
-struct Batch {
-  const ActLayout& at;
-  const uint8_t* data;
-  int t, n;
-};
-
-// Group g of the second plane: those tokens that have something there, in pairs.
-template <class Tile>
-inline void add_second_group(const typename PanelOf<Tile>::Type& panel, const Batch& b, int g, Accumulators& acc) {
-  uint32_t bits = 0;
-  for (int k = 0; k < b.n; k += kActTile) bits |= uint32_t(b.at.bits(b.data, b.t + k)[g]) << k;
-  const auto cell_of = [&](int i, ActWide& wide) __attribute__((always_inline)) {
-    const ActGroup& act = b.at.second(b.data)[int64_t(b.t + i) * b.at.groups + g];
-    if constexpr (std::is_same_v<typename PanelOf<Tile>::Type, WidePanel>) {
-      const __m256i q = load_bytes(act.q);
-      store_bytes(wide.even, _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8)), store_bytes(wide.odd, _mm256_srai_epi16(q, 8));
-    }
-    return Cell{&act, &wide};
-  };
-  while (bits) {
-    const int i = __builtin_ctz(bits);
-    bits &= bits - 1;
-    ActWide wide[2];
-    if (bits) {
-      const int j = __builtin_ctz(bits);
-      bits &= bits - 1;
-      const Cell cells[2] = {cell_of(i, wide[0]), cell_of(j, wide[1])};
-      float sums[2][kRowTile];
-      store(sums[0], load(acc[i])), store(sums[1], load(acc[j]));
-      Adder<Tile>::template add<2>(panel, cells, sums);
-      store(acc[i], load(sums[0])), store(acc[j], load(sums[1]));
-    } else {
-      const Cell cells[1] = {cell_of(i, wide[0])};
-      Adder<Tile>::template add<1>(panel, cells, acc + i);
-    }
-  }
-}
-
 // Tokens [t, t + n), at most kBatch, over one row of tiles.
 template <class Tile>
-void batch(const LinearArgs& a, const ActLayout& at, int t, int n, int r, uint32_t has_second) {
+void batch(const LinearArgs& a, const ActLayout& at, int t, int n, int r) {
   alignas(kAlign) typename PanelOf<Tile>::Type panel;
-  alignas(kAlign) Accumulators acc, second;
-  for (int k = 0; k < n; k++) store(acc[k], zero()), store(second[k], zero());
+  alignas(kAlign) Accumulators acc;
+  for (int k = 0; k < n; k++) store(acc[k], zero());
   const Tile* tile = tile_row<Tile>(a.w, r);
   const int64_t cell = int64_t(t) * at.groups;
   for (int g = 0; g < at.groups; g++) {
     fetch(tile + g, kFarBytes);
     decode(tile[g], panel);
-    Cell x{at.first(a.q.data) + cell + g, at.wide(a.q.data) + cell + g};
+    Cell x{at.narrow(a.q.data) + cell + g, at.wide(a.q.data) + cell + g};
     int k = 0;
     for (; k + kBlock <= n; k += kBlock, x.narrow += kBlock * at.groups, x.wide += kBlock * at.groups)
       add_tokens<Tile, kBlock>(panel, x, at.groups, acc + k);
     if (k < n) add_fewer<Tile>(n - k, panel, x, at.groups, acc + k);
-    if (has_second) add_second_group<Tile>(panel, {at, a.q.data, t, n}, g, second);
   }
-  for (int k = 0; k < n; k++) {
-    finish(a, t + k, r, load(acc[k]));
-    if (has_second >> k & 1) add_second(a, t + k, r, load(second[k]));
-  }
+  // Tile by tile of tokens and not token by token, since how many towers a token has is hard to foretell.
+  for (int k = 0; k < n; k += kActTile)
+    for (const Tower& tower : at.towers_of_tile(a.q.data, t + k)) {
+      float* to = acc[k + tower.token];
+      store(to, fma(column(tile[tower.group], tower), set1(tower.x), load(to)));
+    }
+  for (int k = 0; k < n; k++) finish(a, t + k, r, load(acc[k]));
 }
 
 template <class Tile>
@@ -277,8 +238,7 @@ void many_tokens(const LinearArgs& a, const ActLayout& at, int tile_begin, int t
   for (int begin = tile_begin; begin < tile_end; begin += rows)
     for (int t = 0; t < a.tokens; t += kBatch) {
       const int n = a.tokens - t < kBatch ? a.tokens - t : kBatch;
-      const uint32_t has_second = tokens_with_second(a, at, t, n);
-      for (int r = begin; r < tile_end && r < begin + rows; r++) batch<Tile>(a, at, t, n, r, has_second);
+      for (int r = begin; r < tile_end && r < begin + rows; r++) batch<Tile>(a, at, t, n, r);
     }
 }
 

@@ -26,17 +26,10 @@ size_t acts_bytes(int tokens, int cols) { return ActLayout{tokens, ceil_div(cols
 
 void quantize(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* acts) {
   const ActLayout at{tokens, ceil_div(cols, kGroup)};
-  for (int t = t_begin; t < t_end; t += kActTile) std::memset(at.bits(acts, t), 0, static_cast<size_t>(at.groups));
-  for_groups(
-      x, cols, t_begin, t_end,
-      [&](int t, int g, const QuantisedGroup& from) {
-        put(from, at.first(acts)[int64_t(t) * at.groups + g]);
-        put(from, at.wide(acts)[int64_t(t) * at.groups + g]);
-      },
-      [&](int t, int g, const QuantisedGroup& from) {
-        put(from, at.second(acts)[int64_t(t) * at.groups + g]);
-        at.bits(acts, t)[g] = static_cast<uint8_t>(at.bits(acts, t)[g] | 1 << t % kActTile);
-      });
+  for_groups(x, cols, t_begin, t_end, at.towers(), acts + at.towers_at(), [&](int t, int g, const QuantisedGroup& from) {
+    put(from, at.narrow(acts)[int64_t(t) * at.groups + g]);
+    put(from, at.wide(acts)[int64_t(t) * at.groups + g]);
+  });
 }
 
 }  // namespace camshaft::avx2

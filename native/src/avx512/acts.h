@@ -1,7 +1,7 @@
 // Quantised activations for AVX-512: tiles of up to eight tokens, which the last tile may have fewer of; a tile is a list of groups, each
 // interleaved over its n tokens. Every number is one embedded broadcast from its place.
 #pragma once
-#include "camshaft/ops.h"
+#include "../simd/towers.h"
 
 namespace camshaft::avx512 {
 
@@ -13,17 +13,16 @@ template <int N> struct ActGroups {
 constexpr size_t kActBytes = sizeof(ActGroups<1>);
 static_assert(sizeof(ActGroups<kActTile>) == kActTile * kActBytes && kActBytes == 48);
 
-// Where everything lies: the first plane, the second plane of the same shape, and [tile][group] of a byte whose bit i says whether token i
-// of the tile has something in the second plane, which is written only there.
+// Where everything lies: the tiles, then the towers.
 struct ActLayout {
   int tokens, groups;
 
-  size_t plane_bytes() const { return size_t(tokens) * size_t(groups) * kActBytes; }
-  size_t bytes() const { return 2 * plane_bytes() + size_t(ceil_div(tokens, kActTile)) * size_t(groups); }
   // The tile that begins with token t.
-  size_t first(int t) const { return size_t(t) * size_t(groups) * kActBytes; }
-  size_t second(int t) const { return plane_bytes() + first(t); }
-  size_t bits(int t) const { return 2 * plane_bytes() + size_t(t / kActTile) * size_t(groups); }
+  size_t tile(int t) const { return size_t(t) * size_t(groups) * kActBytes; }
+  size_t towers_at() const { return tile(tokens); }
+  size_t bytes() const { return towers_at() + towers().bytes(); }
+  TowerLayout towers() const { return {tokens, groups}; }
+  TowerList towers_of_token(const uint8_t* data, int t) const { return towers().of_token(data + towers_at(), t); }
 };
 
 }  // namespace camshaft::avx512

@@ -6,6 +6,7 @@
 #include "../simd/tiles512.h"
 // The width comes first.
 #include "../forms/layout.h"
+#include "../simd/columns.inl"
 #include "../simd/finish.inl"
 #include "acts.h"
 #include "kernels_decl.h"
@@ -91,32 +92,9 @@ template <> struct Weights<TileQ8h> {
   }
 };
 
-// The second plane of the tile of tokens at t, over R rows of tiles `apart` from one another. Few groups have something there.
-template <int R, int M, class Tile> void add_second_plane(const LinearArgs& a, const ActLayout& at, int t, int r, int apart) {
-  const uint8_t* bits = a.q.data + at.bits(t);
-  const auto* acts = reinterpret_cast<const ActGroups<M>*>(a.q.data + at.second(t));
-  const Tile* tile = tile_row<Tile>(a.w, r);
-  const int64_t stride = int64_t(apart) * at.groups;
-  V16 acc[R][M];
-  for (auto& row : acc)
-    for (V16& v : row) v = zero();
-  unsigned any = 0;
-  for (int g = 0; g < at.groups; g++) {
-    if (!bits[g]) continue;
-    any |= bits[g];
-    for (int i = 0; i < R; i++) {
-      const Weights<Tile> weights(tile[i * stride + g]);
-      for (unsigned left = bits[g]; left; left &= left - 1) weights.add(acts[g], __builtin_ctz(left), acc[i][__builtin_ctz(left)]);
-    }
-  }
-  for (int i = 0; i < R; i++)
-    for (int k = 0; k < M; k++)
-      if (any >> k & 1) add_second(a, t + k, r + i * apart, acc[i][k]);
-}
-
 template <int M, class Tile> void pass(const LinearArgs& a, const ActLayout& at, int t, int r) {
   const Tile* tile = tile_row<Tile>(a.w, r);
-  const auto* acts = reinterpret_cast<const ActGroups<M>*>(a.q.data + at.first(t));
+  const auto* acts = reinterpret_cast<const ActGroups<M>*>(a.q.data + at.tile(t));
   V16 acc[M];
   for (V16& v : acc) v = zero();
   for (int g = 0; g < at.groups; g++) {
@@ -124,15 +102,14 @@ template <int M, class Tile> void pass(const LinearArgs& a, const ActLayout& at,
 #pragma GCC unroll 8
     for (int k = 0; k < M; k++) weights.add(acts[g], k, acc[k]);
   }
-  for (int k = 0; k < M; k++) finish(a, t + k, r, acc[k]);
-  add_second_plane<1, M, Tile>(a, at, t, r, 0);
+  for (int k = 0; k < M; k++) finish(a, t + k, r, add_towers(tile, at.towers_of_token(a.q.data, t + k), acc[k]));
 }
 
 // One token over R rows of tiles, `apart` rows from one another: R streams keep more of memory's latency in flight than one.
 template <int R, class Tile> void pass_one(const LinearArgs& a, const ActLayout& at, int r, int apart) {
   const int64_t stride = int64_t(apart) * at.groups;
-  const Tile* tile = tile_row<Tile>(a.w, r);
-  const auto* acts = reinterpret_cast<const ActGroups<1>*>(a.q.data + at.first(0));
+  const Tile *row = tile_row<Tile>(a.w, r), *tile = row;
+  const auto* acts = reinterpret_cast<const ActGroups<1>*>(a.q.data + at.tile(0));
   V16 acc[R];
   for (V16& v : acc) v = zero();
   for (int g = 0; g < at.groups; g++, tile++)
@@ -142,8 +119,8 @@ template <int R, class Tile> void pass_one(const LinearArgs& a, const ActLayout&
       for (size_t line = 0; line < sizeof(Tile); line += 64) _mm_prefetch(bytes + kAheadBytes + line, _MM_HINT_T0);
       Weights<Tile>(tile[i * stride]).add(acts[g], 0, acc[i]);
     }
-  for (int i = 0; i < R; i++) finish(a, 0, r + i * apart, acc[i]);
-  add_second_plane<R, 1, Tile>(a, at, 0, r, apart);
+  const TowerList towers = at.towers_of_token(a.q.data, 0);
+  for (int i = 0; i < R; i++) finish(a, 0, r + i * apart, add_towers(row + i * stride, towers, acc[i]));
 }
 
 template <class Tile> void one_token(const LinearArgs& a, const ActLayout& at, int tile_begin, int tile_end) {

@@ -24,18 +24,10 @@ size_t acts_bytes(int tokens, int cols) { return ActLayout{tokens, ceil_div(cols
 
 void quantize(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* acts) {
   const ActLayout at{tokens, ceil_div(cols, kGroup)};
-  for (int t = t_begin; t < t_end; t += kActTile) std::memset(acts + at.bits(t), 0, static_cast<size_t>(at.groups));
-  const auto put_into = [&](size_t tile, int t, int g, const QuantisedGroup& from) {
+  for_groups(x, cols, t_begin, t_end, at.towers(), acts + at.towers_at(), [&](int t, int g, const QuantisedGroup& from) {
     const int first = t / kActTile * kActTile, n = tokens - first < kActTile ? tokens - first : kActTile;
-    put(from, acts + tile + size_t(g) * size_t(n) * kActBytes, t - first, n);
-  };
-  for_groups(
-      x, cols, t_begin, t_end, [&](int t, int g, const QuantisedGroup& from) { put_into(at.first(t / kActTile * kActTile), t, g, from); },
-      [&](int t, int g, const QuantisedGroup& from) {
-        put_into(at.second(t / kActTile * kActTile), t, g, from);
-        uint8_t& bits = acts[at.bits(t) + size_t(g)];
-        bits = static_cast<uint8_t>(bits | 1 << t % kActTile);
-      });
+    put(from, acts + at.tile(first) + size_t(g) * size_t(n) * kActBytes, t - first, n);
+  });
 }
 
 }  // namespace camshaft::avx512

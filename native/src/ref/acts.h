@@ -1,4 +1,4 @@
-// ref's quantised activations: [token][group] of both planes.
+// ref's quantised activations: [token][group].
 #pragma once
 #include "camshaft/view.h"
 
@@ -7,9 +7,8 @@ namespace camshaft::ref {
 struct ActGroup {
   float d, sum;
   int8_t q[kGroup];
-};
-struct ActPlanes {
-  ActGroup first, second;  // second.d is 0 where the second plane is empty
+  int tower;  // its place in the group, or -1
+  float tower_x;
 };
 
 }  // namespace camshaft::ref

@@ -44,28 +44,24 @@ void finish(const LinearArgs& a, int t, int row, float acc) {
 template <class Tile>
 void linear_q(const LinearArgs& a, int tile_begin, int tile_end) {
   const int groups = a.w.groups();
-  const ActPlanes* acts = reinterpret_cast<const ActPlanes*>(a.q.data);
+  const ActGroup* acts = reinterpret_cast<const ActGroup*>(a.q.data);
   for (int row = tile_begin * kRowTile; row < a.w.rows && row < tile_end * kRowTile; row++) {
     const Tile* tiles = tile_row<Tile>(a.w, row / kRowTile);
     const int lane = row % kRowTile;
     for (int t0 = 0; t0 < a.tokens; t0 += kBatch) {
       const int n = a.tokens - t0 < kBatch ? a.tokens - t0 : kBatch;
-      float acc[kBatch] = {}, second[kBatch] = {};
-      bool has_second[kBatch] = {};
+      float acc[kBatch] = {};
       for (int g = 0; g < groups; g++) {
         Levels levels;
         for (int k = 0; k < kGroup; k++) levels[k] = int8_t(level_of(tiles[g], lane, k));
-        for (int t = 0; t < n; t++) {
-          const ActPlanes& x = acts[int64_t(t0 + t) * groups + g];
-          acc[t] = add_group(tiles[g], lane, levels, x.first, acc[t]);
-          if (x.second.d == 0) continue;
-          second[t] = add_group(tiles[g], lane, levels, x.second, second[t]);
-          has_second[t] = true;
-        }
+        for (int t = 0; t < n; t++) acc[t] = add_group(tiles[g], lane, levels, acts[int64_t(t0 + t) * groups + g], acc[t]);
       }
       for (int t = 0; t < n; t++) {
+        for (int g = 0; g < groups; g++) {
+          const ActGroup& x = acts[int64_t(t0 + t) * groups + g];
+          if (x.tower >= 0) acc[t] = std::fma(weight_of(tiles[g], lane, x.tower), x.tower_x, acc[t]);
+        }
         finish(a, t0 + t, row, acc[t]);
-        if (has_second[t]) a.y[t0 + t][row] += second[t];
       }
     }
   }

@@ -1,4 +1,4 @@
-// How a product of 16 rows leaves the registers: bias, then residual, then the second plane; only the rows that there are.
+// How a product of 16 rows leaves the registers: bias, then residual; only the rows that there are.
 #pragma once
 #include "camshaft/ops.h"
 
@@ -16,13 +16,6 @@ inline void finish(const LinearArgs& a, int t, int tile, V16 v) {
     if (a.accumulate) v = add(load_n(y, n), v);
     store_n(y, v, n);
   }
-}
-
-inline void add_second(const LinearArgs& a, int t, int tile, V16 v) {
-  const int row = tile * kRowTile, n = a.w.rows - row;
-  float* y = a.y[t] + row;
-  if (n >= kRowTile) store(y, add(load(y), v));
-  else store_n(y, add(load_n(y, n), v), n);
 }
 
 }  // namespace camshaft::CAMSHAFT_ISA

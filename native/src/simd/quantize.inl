@@ -1,7 +1,7 @@
-// Groups of activations to int8, both planes, with 256-bit instructions on every x86 set. For the namespace of vec256.h or vec512.h.
+// Groups of activations to int8, and their towers, with 256-bit instructions on every x86 set. For the namespace of vec256.h or vec512.h.
 #pragma once
 #include <cstring>
-#include "camshaft/view.h"
+#include "towers.h"
 
 namespace camshaft::CAMSHAFT_ISA {
 
@@ -28,8 +28,7 @@ inline __m256i round_clamped(__m256 x, __m256 inverse) {
   return _mm256_cvtps_epi32(v);
 }
 
-inline QuantisedGroup quantise_group(const __m256 (&x)[4]) {
-  const float most = largest(x);
+inline QuantisedGroup quantise_group(const __m256 (&x)[4], float most) {
   const __m256 inverse = _mm256_set1_ps(most == 0 ? 0 : 127.0f / most);
   QuantisedGroup out;
   out.d = most / 127.0f;
@@ -54,36 +53,58 @@ inline int sum_of_squares(__m256i q) {
   return _mm_cvtsi128_si32(_mm_add_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
 }
 
-// x less what its quantised form stands for.
-inline void subtract(const QuantisedGroup& from, __m256 (&x)[4]) {
-  const __m256 minus_d = _mm256_set1_ps(-from.d);
-  const __m128i half[2] = {_mm256_castsi256_si128(from.q), _mm256_extracti128_si256(from.q, 1)};
+// Where the first of the values with the largest |x| stands.
+inline int tower_of(const __m256 (&x)[4], float most) {
+  const __m256i mask = _mm256_set1_epi32(0x7fffffff), bits = _mm256_castps_si256(_mm256_set1_ps(most));
+  uint32_t found = 0;
   for (int i = 0; i < 4; i++) {
-    const __m128i bytes = i % 2 ? _mm_srli_si128(half[i / 2], 8) : half[i / 2];
-    x[i] = _mm256_fmadd_ps(minus_d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), x[i]);
+    const __m256i same = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(x[i]), mask), bits);
+    found |= uint32_t(_mm256_movemask_ps(_mm256_castsi256_ps(same))) << 8 * i;
   }
+  return __builtin_ctz(found);
 }
 
-// Calls first(t, g, quantised) and, where the second plane is not empty, second(t, g, quantised) for one group of 32 floats.
-template <class First, class Second> inline void quantise_planes(const float* p, int t, int g, First first, Second second) {
-  __m256 x[4] = {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8), _mm256_loadu_ps(p + 16), _mm256_loadu_ps(p + 24)};
-  const QuantisedGroup most = quantise_group(x);
-  first(t, g, most);
-  if (sum_of_squares(most.q) >= kOutlierBelow) return;
-  subtract(most, x);
-  const QuantisedGroup rest = quantise_group(x);
-  if (rest.d != 0) second(t, g, rest);
-}
+// Quantises one token's groups and lists its towers.
+template <class Put> struct TokenQuantiser {
+  int token;
+  Tower* list;
+  int n;
+  Put put;
 
-// The same for every group of tokens [t_begin, t_end), the last group of a row filled up with zeros.
-template <class First, class Second> inline void for_groups(Rows x, int cols, int t_begin, int t_end, First first, Second second) {
+  void add(const float* p, int g) {
+    __m256 x[4] = {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8), _mm256_loadu_ps(p + 16), _mm256_loadu_ps(p + 24)};
+    const float most = largest(x);
+    const QuantisedGroup all = quantise_group(x, most);
+    if (all.d == 0 || sum_of_squares(all.q) >= kTowerBelow) return put(token, g, all);
+    const int at = tower_of(x, most);
+    list[n++] = {p[at], g, static_cast<uint8_t>(at / 4), static_cast<uint8_t>(at % 4), static_cast<uint8_t>(token % kActTile)};
+    const __m256i place = _mm256_set1_epi32(at), lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    for (int i = 0; i < 4; i++) {
+      const __m256i is_tower = _mm256_cmpeq_epi32(_mm256_add_epi32(lanes, _mm256_set1_epi32(8 * i)), place);
+      x[i] = _mm256_andnot_ps(_mm256_castsi256_ps(is_tower), x[i]);
+    }
+    put(token, g, quantise_group(x, largest(x)));
+  }
+};
+
+// Calls put(t, g, quantised) for every group of tokens [t_begin, t_end), the last group of a row filled up with zeros, and writes the towers.
+template <class Put> inline void for_groups(Rows x, int cols, int t_begin, int t_end, TowerLayout at, uint8_t* towers, Put put) {
   const int whole = cols / kGroup;
-  for (int t = t_begin; t < t_end; t++) {
-    for (int g = 0; g < whole; g++) quantise_planes(x[t] + g * kGroup, t, g, first, second);
-    if (whole * kGroup == cols) continue;
-    float tail[kGroup] = {};
-    std::memcpy(tail, x[t] + whole * kGroup, static_cast<size_t>(cols - whole * kGroup) * sizeof(float));
-    quantise_planes(tail, t, whole, first, second);
+  for (int first = t_begin; first < t_end; first += kActTile) {
+    int n = 0;
+    for (int t = first; t < first + kActTile; t++) {
+      if (t < t_end) {
+        TokenQuantiser<Put> token{t, at.list(towers, t), n, put};
+        for (int g = 0; g < whole; g++) token.add(x[t] + g * kGroup, g);
+        if (whole * kGroup < cols) {
+          float tail[kGroup] = {};
+          std::memcpy(tail, x[t] + whole * kGroup, static_cast<size_t>(cols - whole * kGroup) * sizeof(float));
+          token.add(tail, whole);
+        }
+        n = token.n;
+      }
+      at.ends(towers, first)[t - first] = n;
+    }
   }
 }
 

@@ -14,6 +14,10 @@ inline I16 load_words(const void* p) {
   return {_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1)};
 }
 template <int N> inline I16 shift_right(I16 x) { return {_mm256_srli_epi32(x.lo, N), _mm256_srli_epi32(x.hi, N)}; }
+inline I16 shift_right(I16 x, int n) {
+  const __m128i by = _mm_cvtsi32_si128(n);
+  return {_mm256_srl_epi32(x.lo, by), _mm256_srl_epi32(x.hi, by)};
+}
 template <int N> inline I16 shift_left(I16 x) { return {_mm256_slli_epi32(x.lo, N), _mm256_slli_epi32(x.hi, N)}; }
 inline I16 masked(I16 x, int mask) {
   const __m256i m = _mm256_set1_epi32(mask);

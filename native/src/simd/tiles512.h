@@ -11,6 +11,7 @@ struct I16 {
 // 64 bytes: four input bytes for each of 16 rows.
 inline I16 load_words(const void* p) { return {_mm512_loadu_si512(p)}; }
 template <int N> inline I16 shift_right(I16 x) { return {_mm512_srli_epi32(x.v, N)}; }
+inline I16 shift_right(I16 x, int n) { return {_mm512_srl_epi32(x.v, _mm_cvtsi32_si128(n))}; }
 template <int N> inline I16 shift_left(I16 x) { return {_mm512_slli_epi32(x.v, N)}; }
 inline I16 masked(I16 x, int mask) { return {_mm512_and_si512(x.v, _mm512_set1_epi32(mask))}; }
 inline I16 either(I16 a, I16 b) { return {_mm512_or_si512(a.v, b.v)}; }
