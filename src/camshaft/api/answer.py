@@ -10,6 +10,20 @@ from msgspec import UNSET
 
 from camshaft.schema.chat import AnswerFunction, AnswerMessage, AnswerToolCall, Delta, FinishReason, FunctionDelta, ToolCallDelta
 from camshaft.tokenizer.pieces import Piece
+from camshaft.types import Delta as Output
+
+
+def told(output: Output) -> tuple[Piece, ...]:
+    """The pieces of a delta from a server that took the answer apart itself."""
+    pieces = [Piece("reasoning", output.reasoning)] if output.reasoning else []
+    if output.text:
+        pieces.append(Piece("content", output.text))
+    for call in output.calls:
+        if call.name:
+            pieces.append(Piece("call", call.name, call.number))
+        if call.arguments:
+            pieces.append(Piece("arguments", call.arguments, call.number))
+    return tuple(pieces)
 
 
 class Collected:

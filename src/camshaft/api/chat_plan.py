@@ -56,14 +56,33 @@ def chat_plan(fields: ChatRequest, model: ServedModel, config: ServerConfig, ori
     active = () if fields.tool_choice == "none" else tools
     forced = _forced(fields, tools, params)
     constrained_by = ""
-    if params.grammar is None and (grammar := _call_grammar(fields, model.chat, active, forced)) is not None:
+    if not model.foreign and params.grammar is None and (grammar := _call_grammar(fields, model.chat, active, forced)) is not None:
         params, constrained_by = msgspec.structs.replace(params, grammar=grammar), "tools"
-    prompt = chat_prompt(fields, active)
+    prompt = _told(fields, chat_prompt(fields, _with_strict(fields, tools) if model.foreign else active))
     wanted = Wanted((prompt,), params, bool(fields.logprobs), constrained_by)
     return ChatPlan(
         plan=make_plan(fields, model, wanted, origin),
         new_reader=model.chat.reader_for(prompt, forced) or ContentReader,
         with_reasoning=fields.include_reasoning is not False,
+    )
+
+
+def _told(fields: ChatRequest, prompt: ChatPrompt) -> ChatPrompt:
+    """With what a server of another make is told; our engines are held to it by a grammar."""
+    choice = fields.tool_choice
+    return msgspec.structs.replace(
+        prompt,
+        tool_choice=f"function:{choice.function.name}" if isinstance(choice, NamedToolChoice) else choice or "",
+        single_call=fields.parallel_tool_calls is False,
+        reasoning_effort=fields.reasoning_effort or "",
+    )
+
+
+def _with_strict(fields: ChatRequest, tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    """The tools, with whether calls must keep to their schema."""
+    return tuple(
+        tool if given.function.strict is None else {**tool, "function": {**tool["function"], "strict": given.function.strict}}
+        for given, tool in zip(fields.tools or (), tools, strict=True)
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import UNSET
 
-from camshaft.api.answer import Collected, delta_of, finish_reason
+from camshaft.api.answer import Collected, delta_of, finish_reason, told
 from camshaft.api.plan import Plan
 from camshaft.api.sse import TextEvents, struct_event
 from camshaft.api.tokens import chat_logprobs, of_text
@@ -75,7 +75,7 @@ class _Message:
 
     def take(self, event: Event) -> None:
         if isinstance(event, Output):
-            self._collected.add(self._reader.feed(event.text))
+            self._collected.add(told(event) if event.calls or event.reasoning else self._reader.feed(event.text))
             self._logprobs.extend(of_text(event.logprobs))
         elif isinstance(event, Finished):
             self._collected.add(self._reader.end())
@@ -106,10 +106,11 @@ class _Chunks:
         )
 
     def output(self, event: Output) -> bytes:
-        if self._begun and self._reader is None and self._plain is not None:
+        taken_apart = event.calls or event.reasoning
+        if self._begun and self._reader is None and self._plain is not None and not taken_apart:
             # What nearly every token of nearly every stream takes.
             return self._plain.event(event.text) if event.text else b""
-        pieces = (Piece("content", event.text),) if self._reader is None else tuple(self._reader.feed(event.text))
+        pieces = told(event) if taken_apart or self._reader is None else tuple(self._reader.feed(event.text))
         entries = of_text(event.logprobs) if self._plan.with_logprobs else ()
         logprobs = chat_logprobs(entries) if entries else None
         return self._opening() + self._pieces(pieces, logprobs)

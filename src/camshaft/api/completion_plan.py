@@ -48,6 +48,10 @@ def _params(fields: CompletionRequest, model: ServedModel, config: ServerConfig)
         raise BadRequest("max_tokens is 0, which gives something to say only with echo", param="max_tokens")
     check_lengths(most, params.min_tokens)
     scored = fields.logprobs if fields.echo else None
+    if model.foreign and (scored is not None or most == 0):
+        raise BadRequest(
+            f"{model.name} gives no log-probabilities of a prompt; echo takes no logprobs and no max_tokens of 0 here", param="echo"
+        )
     return msgspec.structs.replace(params, max_tokens=most, logprobs=fields.logprobs, prompt_logprobs=scored)
 
 
@@ -80,6 +84,8 @@ def _of_text(text: str, special: bool, param: str) -> Prompt:
 def _of_ids(ids: list[int], model: ServedModel, param: str) -> Prompt:
     if not ids:
         raise BadRequest(f"{param} is empty; send text or token ids", param=param)
+    if model.foreign:
+        raise BadRequest(f"{model.name} is answered by a server whose token ids are not known here; send text", param=param)
     # The extremes stand for all: one comparison for each of a million ids is done in C.
     check_id(min(ids), model, param)
     check_id(max(ids), model, param)

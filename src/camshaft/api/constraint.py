@@ -60,7 +60,8 @@ def _from_format(given: ResponseFormat | None, config: ServerConfig) -> Grammar 
     if isinstance(given, JsonSchemaFormat):
         if is_absent(given.json_schema.schema):
             raise BadGrammar("response_format.json_schema.schema is missing", param="response_format.json_schema.schema")
-        return _schema_grammar(given.json_schema.schema, config, "response_format.json_schema.schema")
+        grammar = _schema_grammar(given.json_schema.schema, config, "response_format.json_schema.schema")
+        return msgspec.structs.replace(grammar, strict=bool(given.json_schema.strict))
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 import msgspec
+from msgspec import UNSET
 
 from camshaft.api.call import Call
 from camshaft.api.edge import Edge
@@ -25,4 +26,4 @@ async def one_model(edge: Edge, call: Call) -> None:
 
 
 def _card(model: ServedModel) -> ModelCard:
-    return ModelCard(id=model.name, created=model.created, max_model_len=model.max_model_len)
+    return ModelCard(id=model.name, created=model.created, max_model_len=model.max_model_len or UNSET)

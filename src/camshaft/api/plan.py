@@ -64,7 +64,7 @@ def make_plan(fields: CompletionFields, model: ServedModel, wanted: Wanted, orig
     id = origin.prefix + secrets.token_hex(12)
     return Plan(
         model=model,
-        requests=tuple(_requests(fields, model.name, wanted, id, origin)),
+        requests=tuple(_requests(fields, model, wanted, id, origin)),
         n=wanted.params.n,
         id=id,
         created=int(time.time()),
@@ -75,15 +75,16 @@ def make_plan(fields: CompletionFields, model: ServedModel, wanted: Wanted, orig
     )
 
 
-def _requests(fields: CompletionFields, model: str, wanted: Wanted, id: str, origin: Origin) -> list[Request]:
+def _requests(fields: CompletionFields, model: ServedModel, wanted: Wanted, id: str, origin: Origin) -> list[Request]:
     """Choices of one prompt share a seed and differ in `choice`, which is part of the random key.
 
-    A seed that nobody gave is drawn here, for each prompt anew, so that equal prompts of one call do not get equal answers.
+    A seed that nobody gave is drawn here, for each prompt anew, so that equal prompts of one call do not get equal answers; a server of
+    another make draws its own.
     """
     prompts, params = wanted.prompts, wanted.params
     made: list[Request] = []
     for number, prompt in enumerate(prompts):
-        seeded = params if params.seed is not None else msgspec.structs.replace(params, seed=secrets.randbits(63))
+        seeded = params if params.seed is not None or model.foreign else msgspec.structs.replace(params, seed=secrets.randbits(63))
         for choice in range(params.n):
             index = number * params.n + choice
             made.append(
@@ -91,7 +92,7 @@ def _requests(fields: CompletionFields, model: str, wanted: Wanted, id: str, ori
                     id=id if len(prompts) * params.n == 1 else f"{id}-{index}",
                     prompt=prompt,
                     sampling=seeded,
-                    model=model,
+                    model=model.name,
                     choice=choice,
                     siblings=f"{id}-p{number}" if params.n > 1 else "",
                     priority=fields.priority or 0,

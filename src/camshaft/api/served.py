@@ -55,10 +55,11 @@ class ServedModel:
     name: str
     upstream: Upstream
     tokenizer: Codec
-    max_model_len: int  # tokens, prompt and answer together
+    max_model_len: int  # tokens, prompt and answer together; 0 where that is not known
     system_fingerprint: str  # the numerics id: equal ones give equal answers
     defaults: SamplingParams = field(default_factory=SamplingParams)
     chat: ChatFormat | None = None  # None: the model has no chat template
     created: int = 0  # seconds since the epoch
     longest_s: float = 600.0  # from arrival to the end of an answer
     version: str = ""  # of several that go by this name
+    foreign: bool = False  # answered by a server of another make, which has the tokenizer, the template and the grammars

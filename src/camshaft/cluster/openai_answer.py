@@ -158,6 +158,8 @@ class _Calls:
         known = self._ids.get(index)
         is_new = index not in self._numbers or bool(piece.id and known and piece.id != known and name)
         if is_new:
+            if not name:
+                raise ReplicaLost("the server sent a tool call without a name")
             if self._n >= MAX_CALLS:
                 raise ReplicaLost(f"the server sent more than {MAX_CALLS} tool calls in one answer")
             self._numbers[index], self._ids[index] = self._n, piece.id or ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 
 class ModelCard(Struct, frozen=True, kw_only=True):
@@ -14,7 +14,7 @@ class ModelCard(Struct, frozen=True, kw_only=True):
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "camshaft"
-    max_model_len: int
+    max_model_len: int | UnsetType = UNSET
 
 
 class ModelList(Struct, frozen=True, kw_only=True):
