@@ -50,6 +50,13 @@ class BodyTooLarge(BadRequest):
     code = "body_too_large"
 
 
+class RequestTooLarge(BadRequest):
+    """Larger than the bound that it would have to fit into, however long it waited."""
+
+    status = 413
+    code = "request_too_large"
+
+
 class Cancelled(CamshaftError):
     """The client left. 499 is nginx's number for it; nobody is there to read it, but logs and metrics are."""
 
@@ -64,6 +71,12 @@ class Overloaded(CamshaftError):
     code = "overloaded"
 
 
+class RateLimited(Overloaded):
+    """The tenant is over a limit of its own. `retry_after_s` is exact: until what was asked for fits."""
+
+    code = "rate_limit_exceeded"
+
+
 class DeadlineExceeded(CamshaftError):
     status = 504
     code = "deadline_exceeded"
@@ -72,6 +85,24 @@ class DeadlineExceeded(CamshaftError):
 class Unavailable(CamshaftError):
     status = 503
     code = "unavailable"
+
+
+class QueueFull(Unavailable):
+    """The whole queue is full, whoever asks. `retry_after_s` is when a place is free."""
+
+    code = "queue_full"
+
+
+class QueueTimeout(Unavailable):
+    """It waited for a replica as long as the line lets anybody wait."""
+
+    code = "queue_timeout"
+
+
+class DeadlineUnmeetable(Unavailable):
+    """At the measured rate the work before it takes longer than its deadline allows; said at once, not after the wait."""
+
+    code = "deadline_unmeetable"
 
 
 class Draining(Unavailable):

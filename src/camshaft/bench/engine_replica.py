@@ -91,7 +91,7 @@ class EngineReplica:
             planned = planned._replace(seqs=[seq for seq, _ in live], plan=StepPlan(tuple(row for _, row in live)))
         self.scheduler.accept(planned, now)
         for seq, row in live:
-            if row.n_sample:
+            if row.n_sample and seq.key in self._tasks:  # a listener may have cancelled it just now
                 self._sampled(seq, now)
         self._begin()
 

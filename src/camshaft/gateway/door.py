@@ -1,0 +1,148 @@
+"""Door: who may enter a line. Bounds, deadlines, and when one who is refused may come back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from camshaft.errors import CamshaftError, DeadlineExceeded, DeadlineUnmeetable, Overloaded, QueueFull, RequestTooLarge
+from camshaft.gateway.band import Band
+from camshaft.gateway.drain import Drain
+from camshaft.gateway.line_config import LineConfig
+from camshaft.gateway.promise import Held, Place, Promises
+from camshaft.gateway.ticket import Ticket
+
+_EARLY_S = 0.1  # a client's timer may be a little fast
+_LEAST_S = 1.0  # what a Retry-After can say
+_MOST_S = 3600.0
+_SAFE = 1.1  # the measured speed varies: a place is promised a tenth later than it says
+_SLACK = 1.125  # and what was promised is held, though the bound be passed by an eighth
+_SURE = 0.8  # share of the estimated wait that is as good as certain
+_NEARLY_EMPTY = 0.25  # of a bound: below it newcomers are let in whatever is promised, or replicas would idle
+
+
+class _Bound(NamedTuple):
+    """A bound in requests and in tokens, and what is there already."""
+
+    most: Held
+    queued: Held
+    promised: Held
+
+    def fits(self, n_tokens: int, place: Place | None) -> bool:
+        """Whether one more fits. What is promised to others is taken, unless the one who asks was promised a place that is free now."""
+        queued = self.queued
+        if place is not None:
+            return not queued.n_requests or self._within(queued, n_tokens, _SLACK)
+        if not queued.n_requests or self._within(queued, n_tokens, _NEARLY_EMPTY):
+            return True
+        return self._within(queued.plus(*self.promised), n_tokens, 1.0)
+
+    def _within(self, there: Held, n_tokens: int, scale: float) -> bool:
+        return there.n_requests + 1 <= scale * self.most.n_requests and there.n_tokens + n_tokens <= scale * self.most.n_tokens
+
+    def over(self, n_tokens: int) -> Held:
+        """How much must leave until one more fits, after all that is promised."""
+        there = self.queued.plus(*self.promised).plus(1, n_tokens)
+        return Held(max(1, there.n_requests - self.most.n_requests), max(0, there.n_tokens - self.most.n_tokens))
+
+
+class Door:
+    """Looks at a line and decides; keeps the promises and nothing else."""
+
+    def __init__(self, config: LineConfig, drain: Drain, bands: Mapping[int, Band]) -> None:
+        self._config = config
+        self._drain = drain
+        self._bands = bands
+        self.promises = Promises(config.grace_s, config.max_promises, int(config.tenant_share * config.max_promises))
+
+    def admit(self, ticket: Ticket, band: Band, now: float) -> None:
+        """Fetch the place kept for it, if one is. Raises where it may not enter, and then has kept a place where that is promised."""
+        config = self._config
+        if ticket.n_prompt > config.max_tokens:
+            what = f"a prompt of {ticket.n_prompt} tokens can never wait in a line that holds {config.max_tokens}"
+            raise RequestTooLarge(f"{what}; shorten it or raise max_tokens of the line", param="prompt")
+        self._check_deadline(ticket, band, now)
+        self.promises.lapse(now)
+        place = self.promises.find(ticket.promise)
+        due = place if place is not None and now >= place.due_at - _EARLY_S else None
+        mine = self._bound_of(ticket.tenant)
+        if not mine.fits(ticket.n_prompt, due):
+            over = mine.over(ticket.n_prompt)
+            wait_s = self._tenant_wait_s(over, ticket.tenant, band)
+            what = f"{mine.queued.n_requests} requests with {mine.queued.n_tokens} prompt tokens of yours wait already"
+            raise self._refusal(Overloaded, what, wait_s, ticket, now)
+        whole = self._bound_of(None)
+        if not whole.fits(ticket.n_prompt, due):
+            wait_s = self._wait_s(whole.over(ticket.n_prompt))
+            what = f"{whole.queued.n_requests} requests with {whole.queued.n_tokens} prompt tokens wait already"
+            raise self._refusal(QueueFull, what, wait_s, ticket, now)
+        if place is not None:
+            self.promises.drop(place)
+
+    def worked_off_s(self) -> float:
+        """When all that waits now will have been taken, at the measured rate."""
+        rate = self._drain.rate()
+        work = sum(band.work for band in self._bands.values())
+        return _bounded(work / rate.work if rate is not None else 0.0)
+
+    # --------------------------------------------------------------------------------------------------------- private
+
+    def _bound_of(self, tenant: str | None) -> _Bound:
+        """Of a tenant's share, or (None) of the whole line."""
+        config = self._config
+        if tenant is None:
+            queued = Held(sum(b.n_queued for b in self._bands.values()), sum(b.n_tokens for b in self._bands.values()))
+            return _Bound(Held(config.max_requests, config.max_tokens), queued, self.promises.held)
+        lanes = [band.lanes[tenant] for band in self._bands.values() if tenant in band.lanes]
+        queued = Held(sum(len(lane.tickets) for lane in lanes), sum(lane.n_tokens for lane in lanes))
+        share = config.tenant_share
+        most = Held(max(1, int(share * config.max_requests)), max(1, int(share * config.max_tokens)))
+        return _Bound(most, queued, self.promises.held_of(tenant))
+
+    def _check_deadline(self, ticket: Ticket, band: Band, now: float) -> None:
+        left_s = ticket.deadline_at - now
+        if left_s <= 0:
+            raise DeadlineExceeded("the deadline passed before the request could wait for a replica; allow more time")
+        rate = self._drain.rate()
+        if not self._config.refuse_unmeetable or rate is None or not self._drain.well_founded:
+            return
+        if sum(b.work for b in self._bands.values()) * _SURE <= left_s * rate.work:
+            return
+        # Of better classes only what waits now is counted, and of its own only what surely goes first: a lower bound of the wait.
+        before = sum(b.work for b in self._bands.values() if b.rank < band.rank) + band.work_before(ticket.tenant)
+        wait_s = _SURE * before / rate.work
+        if wait_s > left_s:
+            what = f"about {before / rate.work:.0f} s of work wait before it, and its deadline is in {left_s:.1f} s"
+            retry_s = _bounded(wait_s - left_s)
+            raise DeadlineUnmeetable(f"{what}; allow more time or try again in {math.ceil(retry_s)} s", retry_after_s=retry_s)
+
+    def _wait_s(self, over: Held) -> float:
+        rate = self._drain.rate()
+        if rate is None:
+            return 0.0
+        return max(over.n_requests / rate.n_requests, over.n_tokens / rate.n_tokens if over.n_tokens else 0.0)
+
+    def _tenant_wait_s(self, over: Held, tenant: str, band: Band) -> float:
+        """The same for a tenant's own lane, which gets its share of the class's service, or more."""
+        rate, lane = band.drain.rate(), band.lanes.get(tenant)
+        if rate is None or lane is None:
+            return self._wait_s(over)
+        work = max(over.n_requests * lane.work / len(lane.tickets), over.n_tokens * lane.work / max(1, lane.n_tokens))
+        return work / (rate.work * band.share(tenant))
+
+    def _refusal(self, kind: type[CamshaftError], what: str, wait_s: float, ticket: Ticket, now: float) -> CamshaftError:
+        """Where its place was to be free by now and is not, that place moves; else a further one is kept."""
+        promises = self.promises
+        place = promises.find(ticket.promise)
+        if place is not None and now >= place.due_at - _EARLY_S:
+            promises.drop(place)
+        retry_s = _bounded(_SAFE * wait_s)
+        kept = promises.keep(ticket.tenant, ticket.promise, ticket.n_prompt, now + retry_s)
+        if kept is None and place is not None and place.due_at > now:
+            retry_s = _bounded(place.due_at - now)
+        return kind(f"{what}; try again in {math.ceil(retry_s)} s", retry_after_s=retry_s)
+
+
+def _bounded(seconds: float) -> float:
+    return min(_MOST_S, max(_LEAST_S, seconds))
