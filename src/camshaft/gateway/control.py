@@ -78,6 +78,16 @@ class FleetStatus(Struct, frozen=True):
     restart_for: tuple[str, ...] = ()  # settings of the accepted file that a restart is needed for
 
 
+class Revision(Struct, frozen=True):
+    """A file that was accepted."""
+
+    revision: int
+    at: float  # seconds since the epoch
+    by: str
+    bad: bool = False  # rolled back
+    current: bool = False
+
+
 class Done(Struct, frozen=True):
     """A change that was made. `changes` says it in words, a line each; none where nothing was different."""
 
@@ -89,6 +99,10 @@ class Control(Protocol):
     """Each change is whole or not at all, and loses no request. Names that mean nothing raise UnknownName; what cannot be, BadRequest."""
 
     async def status(self) -> FleetStatus: ...
+
+    async def revisions(self) -> tuple[Revision, ...]:
+        """Accepted files that a rollback can reach, oldest first, the one in force last."""
+        ...
 
     async def scale(self, version: str, n: int) -> Done:
         """`n` replicas for MODEL/VERSION. Those that go are drained first."""

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -71,10 +72,9 @@ class EventLog:
         """Takes a moment; never fails and never waits."""
         # A clock that is set back, or two in one microsecond, must not give two of them one name.
         self._last = max(self._wall(), self._last + 1e-6)
-        evidence = happening.evidence
-        if len(evidence) > MAX_EVIDENCE:
-            evidence = dict(list(evidence.items())[:MAX_EVIDENCE])
-        stamped = replace(happening, at=round(self._last, 6), text=happening.text[:MAX_TEXT_CHARS], evidence=evidence)
+        evidence = {_clean(key): _plain(value) for key, value in islice(happening.evidence.items(), MAX_EVIDENCE)}
+        text, subject = _clean(happening.text), _clean(happening.subject)
+        stamped = replace(happening, at=round(self._last, 6), text=text, subject=subject, evidence=evidence)
         self._recent.append(stamped)
         for sink in self._sinks:
             sink(stamped)
@@ -102,3 +102,15 @@ class EventLog:
             yield follower
         finally:
             self._followers.discard(follower)
+
+
+def _clean(text: str) -> str:
+    """Bounded, and fit to be written whatever it holds."""
+    return text[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode()
+
+
+def _plain(value: Plain) -> Plain:
+    if isinstance(value, str):
+        return _clean(value)
+    # Neither JSON nor SQLite takes larger ones everywhere.
+    return float(value) if isinstance(value, int) and abs(value) > 1 << 53 else value
