@@ -19,8 +19,6 @@ from camshaft.gateway.table import Problems
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")  # of a model: what clients write into JSON and URLs
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of versions and tenants: labels of metrics, parts of names of replicas
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PLACES = re.compile(r"\{([a-z_]*)\}")
-PLACES = ("port", "host")  # what a command's template may hold
 
 
 def names(spec: FleetSpec, problems: Problems) -> None:
@@ -138,12 +136,8 @@ def _engine(version: VersionSpec, path: str, problems: Problems) -> None:
             problems.add(path, f"{key} is for engine = {kinds}, and this one is {config.engine}")
     if version.env and config.engine != "command":
         problems.add(path, f"env is for engine = command, and this one is {config.engine}")
-    if config.engine == "command":
-        places = [place for word in config.command for place in _PLACES.findall(word)]
-        if "port" not in places:
-            problems.add(path, "command must hold {port}, which becomes the port that it has to listen on")
-        for place in sorted(set(places) - set(PLACES)):
-            problems.add(path, f"command holds {{{place}}}; known are {', '.join(f'{{{p}}}' for p in PLACES)}")
+    if config.engine == "command" and not any("{port}" in word for word in config.command):
+        problems.add(path, "command must hold {port}, which becomes the port that it has to listen on")
     if config.engine == "openai":
         _url(config.url, path, problems)
     if config.key_env and not _ENV.fullmatch(config.key_env):

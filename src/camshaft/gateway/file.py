@@ -9,12 +9,12 @@ import shlex
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from camshaft.config import EngineConfig, ServerConfig, resolve
+from camshaft.config import ServerConfig, resolve
 from camshaft.errors import ConfigError
 from camshaft.gateway import check
 from camshaft.gateway.spec import (
+    LAYERED,
     MAX_MODELS,
     MAX_TENANTS,
     MAX_VERSIONS,
@@ -31,9 +31,7 @@ from camshaft.gateway.table import FileRejected, Problems, Table
 
 MAX_FILE_BYTES = 4_000_000
 MAX_KEY_BYTES = 512
-# Sections of a version, by the name of their table. Each may stand in the file, in a model and in a version; the inner one counts.
-LAYERED: dict[str, type[Any]] = {"settings": EngineConfig}
-Layers = Mapping[str, Mapping[str, Any]]  # section -> what was given for it
+Layers = Mapping[str, Mapping[str, object]]  # section -> what was given for it
 # Settings of `serve` that have a place of their own here.
 _ELSEWHERE = {
     "api_keys": "give each tenant its keys: [tenants.NAME]",
@@ -90,7 +88,7 @@ def _fleet(top: Table, folder: Path) -> FleetSpec:
 
 def _layered(table: Table, above: Layers) -> Layers:
     """The sections that stand in this table over those of the one that it is in: a version's over its model's over the file's."""
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, Mapping[str, object]] = {}
     for name, kind in LAYERED.items():
         inner = table.table(name)
         found[name] = {**above.get(name, {}), **inner.good(kind)}

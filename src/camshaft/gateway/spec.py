@@ -3,8 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+from camshaft.cluster.config import ReplicaConfig
+from camshaft.cluster.foreign import ForeignConfig
 from camshaft.config import EngineConfig, ServerConfig, opt
+from camshaft.gateway.breaker import BreakerConfig
+from camshaft.gateway.line_config import LineConfig
+from camshaft.gateway.policy import RouteConfig
+from camshaft.gateway.retry import RetryConfig
+
+# Sections of a version, by the name of their table and of their field in VersionSpec. Each may stand in the file, in a model and in a
+# version; the inner one counts.
+LAYERED: dict[str, type[Any]] = {
+    "settings": EngineConfig,
+    "foreign": ForeignConfig,
+    "life": ReplicaConfig,
+    "line": LineConfig,
+    "route": RouteConfig,
+    "breaker": BreakerConfig,
+    "retry": RetryConfig,
+}
 
 MAX_MODELS = 64
 MAX_VERSIONS = 16  # of a model
@@ -51,7 +70,9 @@ class VersionConfig:
         "", "model of a camshaft engine: a catalogue name, a .gguf file or folder beside this file, or hf://owner/repo[:file]"
     )
     command: tuple[str, ...] = opt(
-        (), "words of the command to start; {port} stands for the port that it must listen on, {host} for its address", hi=256
+        (),
+        "words of the command; {port} becomes the port that it must listen on, {host} its address, {name} the replica's name",
+        hi=256,
     )
     url: str = opt("", "where an openai engine listens, such as https://api.example.com/v1")
     key_env: str = opt("", "name of the environment variable that holds the key for a command or openai engine")
@@ -86,6 +107,12 @@ class VersionSpec:
     tenants: tuple[tuple[str, int], ...] = ()  # tenants with a weight of their own here
     env: tuple[tuple[str, str], ...] = ()  # environment of a command
     settings: EngineConfig = field(default_factory=EngineConfig)  # of a camshaft engine
+    foreign: ForeignConfig = field(default_factory=ForeignConfig)  # of a command or openai engine
+    life: ReplicaConfig = field(default_factory=ReplicaConfig)
+    line: LineConfig = field(default_factory=LineConfig)
+    route: RouteConfig = field(default_factory=RouteConfig)
+    breaker: BreakerConfig = field(default_factory=BreakerConfig)
+    retry: RetryConfig = field(default_factory=RetryConfig)
 
     @property
     def id(self) -> str:

@@ -37,9 +37,18 @@ cors_origins = ["https://app.example.com"]
 [settings]
 threads = 1
 
+[line]
+max_requests = 100
+
+[route]
+policy = "least_tokens"
+
 [models.small]
 aliases = ["gpt-4o-mini"]
 fallbacks = ["other"]
+
+[models.small.line]
+max_requests = 10
 
 [models.small.settings]
 max_num_seqs = 8
@@ -100,6 +109,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert (far.config.url, far.config.key_env, far.config.model) == ("https://api.example.com/v1", "OTHER_KEY", "their-name")
     assert near.config.command == ("sh", "-c", "serve --port {port}")
     assert near.env == (("THREADS", "2"),)
+    assert [(v.line.max_requests, v.route.policy) for v in (v1, far)] == [(10, "least_tokens"), (100, "least_tokens")]
     (acme,) = spec.tenants
     assert acme.digests == tuple(hashlib.sha256(key).digest() for key in (b"a", b"b", b"c"))
     assert (acme.config.weight, acme.config.priority, acme.config.tester) == (2.0, 1, True)
@@ -161,7 +171,8 @@ WRONG = {
     V + 'engine = "vllm"': "engine is one of camshaft, command, openai, not 'vllm'",
     V + RUN: "command must hold {port}",
     V + RUN + 'command = ["sh", "--port", "8000"]': "command must hold {port}",
-    V + RUN + 'command = "sh {port} {gpu}"': "command holds {gpu}; known are {port}, {host}",
+    ONE + "[line]\nage = 1": "[line] unknown setting 'age'; did you mean 'age_s'?",
+    ONE + '[models.m.versions.v1.life]\nstart_s = "soon"': "[models.m.versions.v1.life] start_s takes a number, not 'soon'",
     V + RUN + 'command = "sh \'open"': "command: no closing quotation",
     V + RUN + 'command = "no-such-server --port {port}"': "command: 'no-such-server' is not on PATH",
     V + FAR: "url is missing",
