@@ -345,9 +345,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, default=0, help="of an answer (default: as many as asked for, or 16)")
     parser.add_argument("--first-s", type=float, default=0.0, help="seconds to the first (default: 0)")
     parser.add_argument("--token-s", type=float, default=0.0, help="seconds from one to the next; 0 sends all at once (default: 0)")
+    parser.add_argument("--status", type=int, default=200, help="of every answer (default: 200)")
     args = parser.parse_args(argv)
+    play = Play(n=args.tokens, first_s=args.first_s, token_s=args.token_s, status=args.status)
     with suppress(KeyboardInterrupt):
-        uvloop.run(serve(args.port, Play(n=args.tokens, first_s=args.first_s, token_s=args.token_s)))
+        uvloop.run(serve(args.port, play))
     return 0
 
 

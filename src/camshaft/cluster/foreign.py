@@ -77,6 +77,7 @@ class ForeignConfig:
     max_model_len: int = opt(0, "tokens that it takes, prompt and answer together; 0 where that is not known", lo=0, hi=100_000_000)
     health_path: str = opt("/health", "path that answers 200 while it works; /v1/models where it has none")
     health_every_s: float = opt(5.0, "seconds from one look at its health to the next", lo=0.05, hi=3600)
+    health_wait_s: float = opt(10.0, "longest wait for the answer to such a look", lo=0.01, hi=600)
     health_misses: int = opt(3, "looks in a row that may fail before it counts as lost", lo=1, hi=100)
 
 

@@ -15,7 +15,7 @@ from camshaft.cluster.openai import OpenAIBackend, Remote
 from camshaft.errors import BadRequest, CamshaftError, Unavailable
 from camshaft.types import ChatPrompt, Request, SamplingParams, TextPrompt
 
-LOOK_S = 10.0  # longest wait for a health check
+WARM_S = 60.0  # longest wait for the first token
 
 
 class Looks:
@@ -40,7 +40,7 @@ class Looks:
         while misses < config.health_misses:
             since = loop.time()
             await asyncio.sleep(config.health_every_s)
-            wrong = "" if remote.http.heard_at > since else await remote.is_well(LOOK_S)
+            wrong = "" if remote.http.heard_at > since else await remote.is_well(config.health_wait_s)
             misses = misses + 1 if wrong else 0
         self._lost.set_result(f"{misses} health checks in a row failed; the last one: {wrong}")
 
@@ -60,11 +60,11 @@ class OutsideLauncher:
         remote = Remote(self._address, self._access, self._config, self._estimate)
         launched = False
         try:
-            wrong = await remote.is_well(LOOK_S)
+            wrong = await remote.is_well(self._config.health_wait_s)
             if wrong:
                 raise Unavailable(f"{self._address.url} does not answer: {wrong}")
             told("warming")
-            await warm(remote, LOOK_S)
+            await warm(remote, WARM_S)
             backend = OpenAIBackend(remote, Looks(remote), SystemClock())
             launched = True
             return backend
