@@ -136,6 +136,8 @@ class AsyncEngine:
         resume = request.resume
         if resume is not None and not all(0 <= i < self._vocab_size for i in resume.ids):
             raise BadRequest(f"resume has ids outside 0 to {self._vocab_size - 1}", param="resume")
+        if resume is not None and resume.n_chars_sent < 0:
+            raise BadRequest("resume says that a negative number of characters was sent", param="resume")
 
     def _post(self) -> Post:
         """The post of the running event loop; those of closed ones are dropped."""

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from camshaft.clock import SystemClock
 from camshaft.config import EngineConfig
 from camshaft.engine.job import Job
-from camshaft.engine.masks import Masks
+from camshaft.engine.masks import Masks, catch_up
 from camshaft.engine.output import Ending, token_logprob
 from camshaft.engine.report import Report
-from camshaft.errors import BadGrammar, CamshaftError, EngineFault
+from camshaft.errors import BadRequest, CamshaftError, EngineFault
 from camshaft.kv.evict import make_evictor
 from camshaft.kv.manager import KVManager
 from camshaft.observe.flight import FlightRecorder
@@ -77,15 +77,19 @@ class EngineLoop:
         """Take a job. One that cannot be taken gets its error as its terminal event."""
         now = self.clock.now()
         try:
-            self.scheduler.submit(job.seq, now)
+            ending = self._caught_up(job)
+            if ending is None:
+                self.scheduler.submit(job.seq, now)
         except CamshaftError as error:
             self.report.refused(error)
             self._put(job, Failed(error.info()))
             return
+        if ending is not None:
+            self._put_end(job, ending)
+            return
         self.jobs[job.seq.key] = job
         if job.matcher is not None or job.output.min_tokens:
             self._masked.add(job.seq.key)
-        self._catch_up(job)
 
     def abort(self, job: Job) -> None:
         """The client left: free everything at once. Idempotent, at any point, also for a job that was never taken or is over."""
@@ -277,14 +281,16 @@ class EngineLoop:
             self._put(job, delta)
 
     def _finish(self, job: Job, ending: Ending, now: float) -> None:
+        self._held.pop(job.seq.key, None)
+        self._put_end(job, ending)
+        self._forget(job, ending.reason, now)
+
+    def _put_end(self, job: Job, ending: Ending) -> None:
         seq = job.seq
-        self._held.pop(seq.key, None)
         delta = job.output.finish(ending)
         if delta is not None:
             self._put(job, delta)
-        usage = Usage(seq.n_prompt, seq.n_cached or 0, seq.n_output)
-        self._put(job, Finished(ending.reason, usage, ending.matched))
-        self._forget(job, ending.reason, now)
+        self._put(job, Finished(ending.reason, Usage(seq.n_prompt, seq.n_cached or 0, seq.n_output), ending.matched))
 
     def _fail(self, job: Job, error: CamshaftError) -> None:
         now = self.clock.now()
@@ -303,16 +309,25 @@ class EngineLoop:
         for slot in self.scheduler.take_released():
             self.runner.release(slot)
 
-    def _catch_up(self, job: Job) -> None:
-        """Run the grammar over what was generated elsewhere."""
-        resume, matcher = job.request.resume, job.matcher
-        if resume is None or matcher is None:
-            return
-        try:
-            for id in resume.ids:
-                matcher.push(id)
-        except CamshaftError:
-            self._fail(job, BadGrammar("the resumed tokens do not match the grammar", param="resume"))
+    def _caught_up(self, job: Job) -> Ending | None:
+        """Run the grammar over what was generated elsewhere. The ending of a stream of which only the terminal event was lost.
+
+        Raises BadRequest where what is resumed cannot have come from this request.
+        """
+        resume, resumed = job.request.resume, job.output.resumed
+        if resume is None:
+            return None
+        ending = resumed.ending
+        if job.matcher is not None:
+            # As it went there: a token that ends the output by itself is not shown to the grammar.
+            ids = resume.ids if ending is None else resume.ids[:-1]
+            complete = catch_up(job.matcher, ids)
+            ending = Ending("stop") if complete and ending is None else ending
+        if ending is None and resume.ids and len(job.seq.ids) == self.scheduler.limit(job.seq):
+            ending = Ending("length")
+        if ending is None and resumed.n_ahead:
+            raise BadRequest(f"resume says that {resumed.n_ahead} more characters were sent than its ids give", param="resume")
+        return ending
 
     def _put(self, job: Job, event: Event) -> None:
         job.sink.put(event)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from camshaft.engine.job import Job
+from camshaft.errors import BadGrammar, CamshaftError
+from camshaft.sample.grammar import Matcher
 
 
 class Masks:
@@ -42,3 +46,16 @@ class Masks:
 
     def _bytes(self, mask: int) -> bytes:
         return mask.to_bytes(self._n_bytes, "little")
+
+
+def catch_up(matcher: Matcher, ids: Sequence[int]) -> bool:
+    """Run a fresh matcher over what was generated elsewhere; True where nothing but the end may follow. Raises BadGrammar."""
+    complete = False
+    for id in ids:
+        try:
+            if complete:
+                raise BadGrammar("it is complete before them")
+            complete = matcher.push(id)
+        except CamshaftError as error:
+            raise BadGrammar(f"the resumed tokens do not match the grammar: {error.message}", param="resume") from None
+    return complete

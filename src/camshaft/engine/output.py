@@ -7,8 +7,9 @@ from typing import Literal, NamedTuple
 
 from camshaft.config import EngineConfig
 from camshaft.engine.codec import Codec
+from camshaft.errors import BadRequest
 from camshaft.tokenizer.stops import StopMatcher
-from camshaft.types import Delta, RawLogprob, Request, TokenLogprob, TopLogprob
+from camshaft.types import Delta, RawLogprob, Request, Resume, TokenLogprob, TopLogprob
 
 # Where a reader pauses anyway: a flush there looks natural.
 BREAKS = frozenset(".,;:!?…\n。、，；：！？」』）】》")
@@ -35,6 +36,13 @@ class FlushRules(NamedTuple):
         return cls(config.flush_tokens, config.flush_ms / 1000, config.flush_breaks)
 
 
+class Resumed(NamedTuple):
+    """Where a stream that comes from elsewhere stands."""
+
+    ending: Ending | None = None  # that its last token brought: only the terminal event was lost
+    n_ahead: int = 0  # characters that the client has and that its ids alone have not given: of a tail that only an end brings out
+
+
 class Output:
     """One ledger per choice: ids, text and log-probabilities advance together. Engine thread only."""
 
@@ -55,8 +63,7 @@ class Output:
         self._logprobs: list[TokenLogprob] = []
         self._shown = False  # whether any text has been sent
         self._at_break = False  # whether what is held has a natural break
-        if request.resume is not None:
-            self._replay(request.resume.ids, request.resume.n_chars_sent)
+        self.resumed = Resumed() if request.resume is None else self._replay(request.resume)
 
     def push(self, id: int, raw: RawLogprob | None, now: float) -> Ending | None:
         """One more sampled token. The ending that its id or its text brings, if any."""
@@ -68,19 +75,22 @@ class Output:
         unseen = ending is not None and not self._include_stop
         if raw is not None:
             self._logprobs.append(token_logprob(raw, self.codec, ends=unseen))
-        if unseen:
-            return ending
+        return ending if unseen else self._read(id) or ending
+
+    def _read(self, id: int) -> Ending | None:
+        """The text of one more token. The ending that it brings, if any."""
         text = self._stream.push((id,))
+        if not text:
+            return None
+        ending, stops = None, self._stops
+        if stops is not None:
+            text = stops.push(text, may_match=self.n > self.min_tokens)
+            if stops.matched is not None:
+                ending = Ending("stop", stops.matched)
         if text:
-            stops = self._stops
-            if stops is not None:
-                text = stops.push(text, may_match=self.n > self.min_tokens)
-                if stops.matched is not None:
-                    ending = Ending("stop", stops.matched)
-            if text:
-                self._text.append(text)
-                if not self._at_break and not BREAKS.isdisjoint(text):
-                    self._at_break = True
+            self._text.append(text)
+            if not self._at_break and not BREAKS.isdisjoint(text):
+                self._at_break = True
         return ending
 
     def is_due(self, now: float) -> bool:
@@ -110,21 +120,29 @@ class Output:
             tail = self._stream.finish().removesuffix("\ufffd")
             if self._stops is not None:
                 tail = self._stops.push(tail) + self._stops.finish()
-            if tail:
+            if tail := tail[self.resumed.n_ahead :]:
                 self._text.append(tail)
                 if self.held_since is None:
                     self.held_since = 0.0
         return self.flush()
 
-    def _replay(self, ids: Sequence[int], n_chars_sent: int) -> None:
-        """Run over what was generated elsewhere; text beyond what the client has is held for the first Delta, the ids are not repeated."""
-        self.n = len(ids)
-        text = self._stream.push(ids)
-        if self._stops is not None:
-            text = self._stops.push(text, may_match=False)  # or it would have ended there
-        if rest := text[n_chars_sent:]:
-            self._text.append(rest)
-            self.held_since = 0.0
+    def _replay(self, resume: Resume) -> Resumed:
+        """Run over what was generated elsewhere; text beyond what the client has is held for the first Delta, the ids are not repeated.
+
+        Raises BadRequest for ids that go on after their end.
+        """
+        ending: Ending | None = None
+        for id in resume.ids:
+            if ending is not None:
+                raise BadRequest(f"resume goes on after its end at token {self.n}; give the ids of one answer", param="resume")
+            self.n += 1
+            ending = self.ends.get(id)
+            if ending is None or self._include_stop:
+                ending = self._read(id) or ending
+        text, self._at_break = "".join(self._text), False
+        self._text = [rest] if (rest := text[resume.n_chars_sent :]) else []
+        self.held_since = 0.0 if rest else None
+        return Resumed(ending, max(0, resume.n_chars_sent - len(text)))
 
 
 def token_logprob(raw: RawLogprob, codec: Codec, *, ends: bool = False) -> TokenLogprob:

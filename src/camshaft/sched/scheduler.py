@@ -68,9 +68,7 @@ class Scheduler:
         """Take a sequence into the line. Raises BadRequest, PromptTooLong or Overloaded; then it was never here."""
         self._check_fits(seq)
         self._check_room(seq, now)
-        params = seq.request.sampling
-        most = self.limits.max_model_len if params.max_tokens is None else seq.n_prompt + params.max_tokens
-        seq.n_limit = min(most, self.limits.max_model_len, self.limits.max_alone)
+        seq.n_limit = self.limit(seq)
         if seq.n_known > seq.n_limit:
             raise BadRequest(f"resume carries {seq.n_output} tokens, more than max_tokens allows", param="resume")
         self.live[seq.key] = seq
@@ -80,6 +78,11 @@ class Scheduler:
         self._timers.add(seq.arrived_at + deadline_s, seq.key)
         if self._config.queue_timeout_s < deadline_s:
             self._timers.add(seq.arrived_at + self._config.queue_timeout_s, seq.key)
+
+    def limit(self, seq: Sequence) -> int:
+        """Tokens that it may have, prompt and output together."""
+        most = seq.request.sampling.max_tokens
+        return min(self.limits.max_model_len, self.limits.max_alone, seq.n_prompt + most if most is not None else self.limits.max_model_len)
 
     def _check_fits(self, seq: Sequence) -> None:
         n, limits = seq.n_prompt, self.limits

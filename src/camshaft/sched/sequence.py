@@ -43,7 +43,8 @@ class Sequence:
         self.n_limit = 0  # set when the scheduler takes it
         self.n_cached: int | None = None  # prompt tokens found in the cache at first admission; None before
         # Prompt tokens whose log-probability is known, the first included, though nothing predicts it; -1 where nobody asked.
-        self.n_scored = -1 if request.sampling.prompt_logprobs is None else 0
+        # They precede the first output, so whoever carries output over has them.
+        self.n_scored = -1 if request.sampling.prompt_logprobs is None or len(self.ids) > self.n_prompt else 0
         self.n_preempted = 0
         self.slot = -1  # -1: waiting
         self.table: Table | None = None  # None: waiting
