@@ -43,7 +43,7 @@ async def check_an_answer(upstream: Upstream) -> None:
     assert isinstance(terminal, Finished), terminal
     assert terminal.reason == "length"
     assert terminal.usage.n_prompt == 5
-    assert terminal.usage.n_output == 40 == sum(len(e.ids) or e.n_tokens for e in events if isinstance(e, Delta))
+    assert terminal.usage.n_output == 40 == _n_tokens(events)
 
 
 async def check_repeatable(upstream: Upstream) -> None:
@@ -51,7 +51,7 @@ async def check_repeatable(upstream: Upstream) -> None:
     for sampling in (LONG, SamplingParams(temperature=1.0, seed=11, max_tokens=40, ignore_eos=True)):
         requests = [Request(id=f"r{i}", prompt=PROMPT, sampling=sampling) for i in range(4)]
         answers = await asyncio.gather(*[events_of(upstream, request) for request in requests])
-        texts = {"".join(e.text for e in answer if isinstance(e, Delta)) for answer in answers}
+        texts = {_text(answer) for answer in answers}
         assert len(texts) == 1, texts
 
 
@@ -101,6 +101,38 @@ async def check_a_cancelled_task(upstream: Upstream) -> None:
     await until(upstream, lambda health: health.running == 0 and health.waiting == 0)
 
 
+async def check_a_crowd(upstream: Upstream) -> None:
+    """Many at once, some of whom leave: each of the others gets its own answer, whole, and nothing is left of any."""
+
+    async def one(i: int) -> None:
+        request = Request(id=f"r{i}", prompt=PROMPT, sampling=LONG)
+        if i % 3:
+            events = await events_of(upstream, request)
+            check_order(events)
+            assert isinstance(events[-1], Finished), events[-1]
+            return
+        stream = upstream.stream(request)
+        for _ in range(i % 4):
+            await anext(stream)  # type: ignore[arg-type]
+        await stream.aclose()  # type: ignore[attr-defined]
+
+    async with asyncio.timeout(LIMIT_S):
+        await asyncio.gather(*(one(i) for i in range(24)))
+    await until(upstream, lambda health: health.running == 0 and health.waiting == 0)
+
+
+async def check_a_slow_reader(upstream: Upstream) -> None:
+    """Who does not read holds up nobody else, and finds all of it when it reads on."""
+    slow = upstream.stream(Request(id="slow", prompt=PROMPT, sampling=LONG))
+    async with asyncio.timeout(LIMIT_S):
+        seen = [await anext(slow)]  # type: ignore[arg-type]
+        others = await asyncio.gather(*(events_of(upstream, Request(id=f"r{i}", prompt=PROMPT, sampling=LONG)) for i in range(4)))
+        seen += [event async for event in slow]
+    check_order(seen)
+    assert {_text(events) for events in others} == {_text(seen)}
+    assert _n_tokens(seen) == 40
+
+
 async def check_closing(upstream: Upstream) -> None:
     """What runs ends with one terminal event; what comes later is refused; closing twice is closing once. Nothing can follow this check."""
     running = [asyncio.ensure_future(events_of(upstream, Request(id=f"r{i}", prompt=PROMPT, sampling=LONG))) for i in range(8)]
@@ -124,6 +156,14 @@ async def until(upstream: Upstream, condition: Callable[[Health], bool]) -> None
             await asyncio.sleep(0.002)
 
 
+def _text(events: Sequence[Event]) -> str:
+    return "".join(e.text for e in events if isinstance(e, Delta))
+
+
+def _n_tokens(events: Sequence[Event]) -> int:
+    return sum(len(e.ids) or e.n_tokens for e in events if isinstance(e, Delta))
+
+
 CHECKS: tuple[Callable[[Upstream], Awaitable[None]], ...] = (
     check_an_answer,
     check_repeatable,
@@ -131,6 +171,8 @@ CHECKS: tuple[Callable[[Upstream], Awaitable[None]], ...] = (
     check_a_deadline,
     check_leaving,
     check_a_cancelled_task,
+    check_a_crowd,
+    check_a_slow_reader,
     check_closing,
 )
 

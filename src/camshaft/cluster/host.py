@@ -8,8 +8,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Protocol
 
-import msgspec
-
 from camshaft.cluster import wire
 from camshaft.cluster.link import Link
 from camshaft.errors import CamshaftError, Draining, EngineFault
@@ -88,7 +86,7 @@ class Host:
         for task in self._streams.values():
             task.cancel()
 
-    def _ask(self, stream: int, raw: msgspec.Raw) -> None:
+    def _ask(self, stream: int, raw: bytes) -> None:
         if stream <= self._newest:
             raise wire.WireError(f"stream {stream} after stream {self._newest}")
         self._newest = stream

@@ -42,10 +42,10 @@ class Ready(Struct, frozen=True, array_like=True, tag="ready"):
 
 
 class Ask(Struct, frozen=True, array_like=True, tag="ask"):
-    """A new stream. Numbers are never used twice. The request is taken apart by itself, so that a bad one fails alone."""
+    """A new stream. Numbers are never used twice. The request is msgpack within the message, taken apart by itself: a bad one fails alone."""
 
     stream: int
-    request: msgspec.Raw
+    request: bytes
 
 
 class Events(Struct, frozen=True, array_like=True, tag="events"):
@@ -165,14 +165,14 @@ def relative(request: Request, now: float) -> Request:
 def ask(stream: int, request: Request) -> bytearray:
     """The frame of a new stream. Raises BadRequest where it cannot be said."""
     try:
-        return frame(Ask(stream, msgspec.Raw(_ENCODER.encode(request))))
+        return frame(Ask(stream, _ENCODER.encode(request)))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadRequest(f"the request holds something that no text or number of 64 bits can say: {error}") from None
     except WireError as error:
         raise BadRequest(f"the request is too large: {error}; shorten it") from None
 
 
-def asked(raw: msgspec.Raw) -> Request:
+def asked(raw: bytes) -> Request:
     """The other end of `ask`. Raises BadRequest."""
     try:
         return _REQUESTS.decode(raw)
