@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from camshaft.api import admin, models, openapi
+from camshaft.api import admin, cors, models, openapi
 from camshaft.api.asgi import Receive, Scope, Send
 from camshaft.api.chat import chat_completions
 from camshaft.api.completions import completions
@@ -20,6 +20,7 @@ class App:
 
     def __init__(self, edge: Edge) -> None:
         self.edge = edge
+        self.origins: frozenset[bytes] = frozenset()  # whose pages may call it
         self._exact: dict[str, dict[str, Guard]] = {}  # path -> method -> guard
         self._below: dict[str, dict[str, Guard]] = {}  # the same for paths that go on after this
 
@@ -36,6 +37,11 @@ class App:
         if scope["type"] != "http":
             await self._live(receive, send)
             return
+        if self.origins and (origin := cors.allowed(scope, self.origins)) is not None:
+            send = cors.allowing(send, origin)
+            if scope["method"] == "OPTIONS":
+                await cors.preflight(scope, send)
+                return
         guards = self._guards(scope["path"])
         guard = guards.get(scope["method"])
         if guard is not None:

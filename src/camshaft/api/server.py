@@ -7,8 +7,9 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 
 import uvicorn
@@ -29,14 +30,25 @@ LAST_CONNECTIONS_S = 5  # for connections to close once every call has ended
 Listening = Callable[[str], None]
 
 
-async def serve(app: App, config: ServerConfig, on_listening: Listening | None = None, stop: asyncio.Event | None = None) -> None:
+async def serve(
+    app: App,
+    config: ServerConfig,
+    on_listening: Listening | None = None,
+    stop: asyncio.Event | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    signals: bool = True,
+) -> None:
     """Serves until SIGTERM, SIGINT or `stop`, then drains. `on_listening` is told the address once it takes connections.
 
+    `tls`: speak TLS with this certificate. Not `signals`: they are another server's in this process, and `stop` alone ends this one.
     On the first signal /ready turns 503 and nothing new is taken; what runs may finish for `drain_s`; the rest ends with a
     Draining error of its own. A second signal ends it at once. Raises ConfigError where the address cannot be bound.
     """
     listener = bind(config.host, config.port)
     server = _Server(app, config, on_listening)
+    server.speak(tls)
+    server.heeds_signals = signals
     stopper = asyncio.ensure_future(_stopped(server, stop)) if stop is not None else None
     try:
         await server.serve_on(listener)
@@ -75,6 +87,17 @@ class _Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
+        self.heeds_signals = True
+
+    def speak(self, tls: ssl.SSLContext | None) -> None:
+        """TLS by this context, which its owner may give a new certificate later."""
+        self.config.load()
+        self.config.ssl = tls
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals() if self.heeds_signals else nullcontext():
+            yield
 
     async def serve_on(self, listener: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -85,7 +108,7 @@ class _Server(uvicorn.Server):
         # What was loaded stays: a collector that walked vocabularies and templates every now and then would hold every stream up.
         gc.freeze()
         if self.started and sockets and self._on_listening is not None:
-            self._on_listening(address_of(sockets[0]))
+            self._on_listening(address_of(sockets[0], "https" if self.config.ssl else "http"))
 
     async def main_loop(self) -> None:
         # The base class looks ten times a second whether it is over, for as long as the server lives. What it does beside that is to

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
@@ -49,12 +49,11 @@ class Follower:
         self._waiting.append(happening)
         self._more.set()
 
-    async def __aiter__(self) -> AsyncIterator[Happening]:
-        while True:
-            while self._waiting:
-                yield self._waiting.popleft()
+    async def next(self) -> Happening:
+        while not self._waiting:
             self._more.clear()
             await self._more.wait()
+        return self._waiting.popleft()
 
 
 class EventLog:
@@ -86,9 +85,9 @@ class EventLog:
         return [h for h in self._recent if h.at > after]
 
     @property
-    def is_full(self) -> bool:
-        """Whether `recent` may have forgotten some."""
-        return len(self._recent) == MAX_RECENT
+    def known_from(self) -> float:
+        """All of this run from here on is in memory; what came before may lie on disk."""
+        return self._recent[0].at if self._recent else 1e12
 
     @contextmanager
     def following(self) -> Iterator[Follower | None]:
