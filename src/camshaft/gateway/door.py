@@ -132,15 +132,13 @@ class Door:
         return work / (rate.work * band.share(tenant))
 
     def _refusal(self, kind: type[CamshaftError], what: str, wait_s: float, ticket: Ticket, now: float) -> CamshaftError:
-        """Where its place was to be free by now and is not, that place moves; else a further one is kept."""
-        promises = self.promises
-        place = promises.find(ticket.promise)
-        if place is not None and now >= place.due_at - _EARLY_S:
-            promises.drop(place)
+        """Keeps a place, or moves the one whose time came and whose room did not."""
         retry_s = _bounded(_SAFE * wait_s)
-        kept = promises.keep(ticket.tenant, ticket.promise, ticket.n_prompt, now + retry_s)
-        if kept is None and place is not None and place.due_at > now:
-            retry_s = _bounded(place.due_at - now)
+        place = self.promises.find(ticket.promise)
+        if place is not None and now >= place.due_at - _EARLY_S:
+            self.promises.move(place, now + retry_s)
+        elif self.promises.keep(ticket.tenant, ticket.promise, ticket.n_prompt, now + retry_s, now) is None and place is not None:
+            retry_s = _bounded(place.due_at - now)  # it came too early: the same place
         return kind(f"{what}; try again in {math.ceil(retry_s)} s", retry_after_s=retry_s)
 
 

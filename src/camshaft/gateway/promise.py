@@ -7,9 +7,13 @@ promised is no longer there for newcomers. A place that nobody fetches lapses.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterator
 from typing import NamedTuple
 
-TWINS = 16  # places of one digest: equal requests of different clients cannot be told from one client that does not wait
+TWINS = 16  # places of one digest
+TWIN_S = (
+    0.25  # equal requests so soon after each other are different clients'; a later one is a client that does not wait, and gets no second
+)
 
 
 class Place(NamedTuple):
@@ -18,6 +22,7 @@ class Place(NamedTuple):
     tenant: str
     digest: bytes
     n_tokens: int
+    made_at: float
 
 
 class Held(NamedTuple):
@@ -46,6 +51,10 @@ class Promises:
     def __len__(self) -> int:
         return len(self._order)
 
+    def __iter__(self) -> Iterator[Place]:
+        """By the time at which they are due."""
+        return iter(self._order)
+
     def held_of(self, tenant: str) -> Held:
         return self._of_tenant.get(tenant, Held())
 
@@ -54,20 +63,22 @@ class Promises:
         places = self._of_digest.get(digest)
         return places[0] if places else None
 
-    def keep(self, tenant: str, digest: bytes, n_tokens: int, due_at: float) -> Place | None:
-        """Keep a place from `due_at` on. None where there is nobody to keep it for, or no room to remember it."""
+    def keep(self, tenant: str, digest: bytes, n_tokens: int, due_at: float, now: float) -> Place | None:
+        """Keep a place from `due_at` on. None where there is nobody to keep it for, one is kept already, or no room to remember it."""
         twins = self._of_digest.get(digest, [])
-        if not digest or len(twins) >= TWINS or len(self._order) >= self._most:
+        if not digest or len(twins) >= TWINS or (twins and now - max(twin.made_at for twin in twins) > TWIN_S):
             return None
-        if self.held_of(tenant).n_requests >= self._most_of_one:
+        if len(self._order) >= self._most or self.held_of(tenant).n_requests >= self._most_of_one:
             return None
         self._n += 1
-        place = Place(due_at, self._n, tenant, digest, n_tokens)
-        bisect.insort(self._order, place)
-        bisect.insort(twins, place)
-        self._of_digest[digest] = twins
-        self._count(place, 1)
+        place = Place(due_at, self._n, tenant, digest, n_tokens, now)
+        self._add(place)
         return place
+
+    def move(self, place: Place, due_at: float) -> None:
+        """Its time came and the room was not there: the estimate was wrong."""
+        self.drop(place)
+        self._add(place._replace(due_at=due_at))
 
     def drop(self, place: Place) -> None:
         """It was fetched, or is given up. Exactly once."""
@@ -94,6 +105,11 @@ class Promises:
         assert sorted(place for twins in self._of_digest.values() for place in twins) == self._order
         assert self.held == Held(len(self._order), sum(place.n_tokens for place in self._order))
         assert self.held == Held(*(sum(column) for column in zip(Held(), *self._of_tenant.values(), strict=True)))
+
+    def _add(self, place: Place) -> None:
+        bisect.insort(self._order, place)
+        bisect.insort(self._of_digest.setdefault(place.digest, []), place)
+        self._count(place, 1)
 
     def _count(self, place: Place, sign: int) -> None:
         self.held = self.held.plus(sign, sign * place.n_tokens)
