@@ -60,6 +60,15 @@ class Line:
     def n_running(self) -> int:
         return len(self._running)
 
+    @property
+    def mean_output(self) -> float:
+        """Tokens of an answer, about."""
+        return self._mean_output or _OUTPUT_GUESS
+
+    def oldest_s(self, now: float) -> float:
+        """How long the one that came first has waited."""
+        return max((now - ticket.arrived_at for ticket in self._queued.values()), default=0.0)
+
     def depths(self) -> dict[int, int]:
         """Tickets in line by class."""
         return {rank: band.n_queued for rank, band in sorted(self.bands.items())}
@@ -79,8 +88,7 @@ class Line:
         """
         assert ticket.key not in self._queued, f"ticket {ticket.key} waits already"
         assert ticket.key not in self._running, f"ticket {ticket.key} is taken already"
-        n_output = self._mean_output or _OUTPUT_GUESS
-        ticket.work = W_IN * ticket.n_prompt + W_OUT * max(1.0, min(n_output, ticket.n_output_most))
+        ticket.work = W_IN * ticket.n_prompt + W_OUT * max(1.0, min(self.mean_output, ticket.n_output_most))
         band = self._band(ticket)
         self.drain.look(now, busy=bool(self._queued))
         self.door.admit(ticket, band, now)

@@ -1,0 +1,204 @@
+"""Dispatch: a version's door. A request waits in line, is given a replica, and is seen through to its end, on another one if need be."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import NamedTuple, cast
+
+import msgspec
+
+from camshaft.cluster.backend import Backend
+from camshaft.errors import CamshaftError, ReplicaLost, Unavailable
+from camshaft.gateway.carry import Carry
+from camshaft.gateway.line import Line, Ticket
+from camshaft.gateway.outcome import Outcome, Verdict, of_error
+from camshaft.gateway.retry import RetryBudget
+from camshaft.gateway.route import Job, Lease, Router
+from camshaft.gateway.size import Sizer
+from camshaft.gateway.turnstile import Turnstile
+from camshaft.types import Clock, Delta, ErrorInfo, Event, Failed, Finished, Health, Request, Route, Started
+
+_MOVES = 16  # of one answer that go on elsewhere, however many replicas die under it
+
+
+class Policies(NamedTuple):
+    """What decides among one version's requests. Shared with whoever joins and leaves its replicas."""
+
+    line: Line
+    router: Router
+    budget: RetryBudget
+
+
+class Move(NamedTuple):
+    """A stream that changed its replica, or could not."""
+
+    request: str
+    replica: str
+    error: ErrorInfo
+    n_tokens: int
+    moved: bool
+    why: str = ""  # where it could not
+
+
+class Named(NamedTuple):
+    """Whose door it is."""
+
+    version: str
+    longest_s: float  # from a request's arrival to its end
+    rank: Callable[[str], int] = lambda tenant: 0  # a tenant's class
+    told: Callable[[Move], None] = lambda move: None
+
+
+class Dispatch:
+    """An Upstream over a version's backends."""
+
+    def __init__(self, named: Named, policies: Policies, backends: Callable[[str], Backend | None], sizer: Sizer, clock: Clock) -> None:
+        self.turnstile = Turnstile(policies.line, policies.router, clock)
+        self._named = named
+        self._line, self._router, self._budget = policies
+        self._backends = backends
+        self._sizer = sizer
+        self._clock = clock
+        self._keys = itertools.count(1)
+
+    async def stream(self, request: Request) -> AsyncIterator[Event]:
+        """Events in order, exactly one terminal; every failure is a Failed event. Closing the iterator frees everything."""
+        travel = self._travel(request)
+        try:
+            async with aclosing(travel):
+                async for event in travel:
+                    yield event
+        except CamshaftError as error:
+            yield Failed(error.info())
+
+    async def health(self) -> Health:
+        refusal = self._router.refusal(self._clock.now())
+        return Health(refusal is None, self._line.n_running, len(self._line), "" if refusal is None else refusal.message)
+
+    async def close(self) -> None:
+        """End those who wait; the backends have another owner."""
+        self.turnstile.close()
+
+    async def _travel(self, request: Request) -> AsyncGenerator[Event, None]:
+        now = self._clock.now()
+        rank = max(request.priority, self._named.rank(request.tenant))
+        request = msgspec.structs.replace(request, arrived_at=request.arrived_at or now, priority=rank)
+        job, ticket = self._admission(request)
+        self._raise_if_refused(now)
+        self._budget.request(now)
+        trial = self._router.version.ask(now)
+        outcome = Outcome.NEUTRAL
+        try:
+            lease = await self.turnstile.enter(ticket, job)
+            async with aclosing(self._legs(request, ticket, job, lease)) as legs:
+                async for event in legs:
+                    if isinstance(event, Finished):
+                        outcome = Outcome.SUCCESS
+                    elif isinstance(event, Failed):
+                        outcome = of_error(event.error).outcome
+                    yield event
+        finally:
+            now = self._clock.now()
+            self._line.leave(ticket, now)
+            if trial is not None:
+                trial.close(outcome, now)
+            self.turnstile.turn()
+
+    async def _legs(self, request: Request, ticket: Ticket, job: Job, lease: Lease) -> AsyncGenerator[Event, None]:
+        """From replica to replica until the answer is over."""
+        carry = Carry(request)
+        tried: list[str] = []
+        while True:
+            name = lease.replica
+            tried.append(name)
+            backend = self._backends(name)
+            numerics = "" if backend is None else backend.info.numerics_id
+            error = ErrorInfo(ReplicaLost.code, f"the replica {name} is gone", ReplicaLost.status)
+            route, queue_s = Route(self._named.version, name, n_tries=len(tried)), self._clock.now() - request.arrived_at
+            with lease:
+                if backend is not None:
+                    stream = cast(AsyncGenerator[Event, None], backend.stream(carry.ask()))
+                    async with aclosing(stream):
+                        async for event in stream:
+                            if isinstance(event, Failed):
+                                error = event.error
+                                break
+                            self._count(event, ticket, lease)
+                            shown = carry.see(event, route, queue_s)
+                            if isinstance(event, Finished):
+                                lease.close(Outcome.SUCCESS, self._clock.now())
+                            if shown is not None:
+                                yield shown
+                            if isinstance(event, Finished):
+                                return
+                verdict = of_error(error)
+                lease.close(verdict, self._clock.now())
+            self.turnstile.turn()
+            why = self._why_not(carry, verdict, error, numerics, len(tried))
+            if verdict.elsewhere and (carry.begun or why):
+                self._named.told(Move(request.id, name, error, carry.n_ids, not why, why))
+            if why:
+                yield Failed(error if not verdict.elsewhere else _explained(error, why))
+                return
+            await asyncio.sleep(self._budget.wait_s(len(tried)))
+            # One that has output goes on only where the same numbers are computed.
+            again = job._replace(numerics_id=numerics if carry.begun else "")
+            lease = await self.turnstile.again(again, ticket, tried[-1:])
+
+    def _why_not(self, carry: Carry, verdict: Verdict, error: ErrorInfo, numerics: str, n_tries: int) -> str:
+        """Why the request is not tried elsewhere; "" where it is."""
+        if not verdict.elsewhere:
+            return "it would fail elsewhere too"
+        if carry.begun and (not numerics or not carry.movable):
+            return "its replica's numerics are its own, so that another one would go on with other words"
+        if error.code == ReplicaLost.code and n_tries <= _MOVES:
+            # What a dead replica had in flight is bounded by its slots; moving it cannot feed an overload.
+            return ""
+        return "" if self._budget.spend(n_tries, self._clock.now()) else "too much is being tried again already"
+
+    def _admission(self, request: Request) -> tuple[Job, Ticket]:
+        size = self._sizer.size(request)
+        longest_s = self._named.longest_s
+        limit_s = longest_s if request.deadline_s is None else min(longest_s, request.deadline_s)
+        ticket = Ticket(
+            key=next(self._keys),
+            tenant=request.tenant,
+            rank=request.priority,
+            n_prompt=size.n_prompt,
+            n_output_most=size.n_output_most,
+            arrived_at=request.arrived_at,
+            deadline_at=request.arrived_at + limit_s,
+            promise=digest(request),
+        )
+        n_output = min(size.n_output_most, int(self._line.mean_output))
+        return Job(size.blocks, size.n_prompt, n_output, request.priority), ticket
+
+    def _raise_if_refused(self, now: float) -> None:
+        refusal = self._router.refusal(now)
+        # Whoever comes while a replica is on its way may wait for it.
+        if refusal is not None and not (isinstance(refusal, Unavailable) and self.turnstile.expecting):
+            raise refusal
+
+    def _count(self, event: Event, ticket: Ticket, lease: Lease) -> None:
+        now = self._clock.now()
+        if isinstance(event, Delta):
+            n = len(event.ids) or event.n_tokens
+            lease.produced(n, now)
+            self._line.produced(ticket, n)
+        elif isinstance(event, Started):
+            lease.started(event.n_cached, now)
+            self._line.cached(ticket, event.n_cached)
+
+
+def digest(request: Request) -> bytes:
+    """By which a client that comes back with the same request is known."""
+    said = msgspec.msgpack.encode((request.tenant, request.model, request.choice, request.prompt, request.sampling.max_tokens))
+    return hashlib.blake2b(said, digest_size=16).digest()
+
+
+def _explained(error: ErrorInfo, why: str) -> ErrorInfo:
+    return msgspec.structs.replace(error, message=f"{error.message}; the answer could not go on elsewhere: {why}")

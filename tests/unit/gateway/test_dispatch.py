@@ -1,0 +1,181 @@
+"""A request at a version's door: it waits, it is answered, it goes on elsewhere, and nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+
+import pytest
+
+from camshaft.errors import ReplicaLost
+from camshaft.gateway.line import LineConfig
+from camshaft.types import Delta, Event, Failed, Finished, Grammar, Request, SamplingParams, Started, TokenPrompt
+from contract.upstream_contract import check_order
+from gateway_rig import DispatchRig, Mortal, until
+
+PROMPT = TokenPrompt(tuple(b"once upon a time"))
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[DispatchRig]:
+    rig = DispatchRig()
+    yield rig
+    await rig.close()
+
+
+def asking(id: str = "r", n: int = 40, **sampling: object) -> Request:
+    fields = {"temperature": 0.0, "seed": 7, "max_tokens": n, "ignore_eos": True, "logprobs": 1} | sampling
+    return Request(id=id, prompt=PROMPT, sampling=SamplingParams(**fields))  # type: ignore[arg-type]
+
+
+async def events_of(rig: DispatchRig, request: Request) -> list[Event]:
+    async with aclosing(rig.dispatch.stream(request)) as stream:  # type: ignore[type-var]
+        return [event async for event in stream]
+
+
+def said(events: Sequence[Event]) -> tuple[str, tuple[int, ...], list[object], object]:
+    """All that a client sees, however it was cut into events."""
+    deltas = [e for e in events if isinstance(e, Delta)]
+    last = events[-1]
+    assert isinstance(last, Finished), last
+    ids = tuple(i for d in deltas for i in d.ids)
+    return "".join(d.text for d in deltas), ids, [p for d in deltas for p in d.logprobs], (last.reason, last.matched, last.usage)
+
+
+async def test_an_answer_says_which_way_it_took(rig: DispatchRig) -> None:
+    rig.add("a", Mortal())
+    events = await events_of(rig, asking())
+    check_order(events)
+    started = events[0]
+    assert isinstance(started, Started)
+    assert started.route is not None
+    assert (started.route.version, started.route.replica, started.route.n_tries) == ("v1", "a", 1)
+    assert rig.is_at_rest()
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [{}, {"temperature": 1.0}, {"grammar": Grammar("regex", "[a-z]{60}"), "ignore_eos": False}, {"stop": ("\x07q",), "temperature": 1.0}],
+    ids=["greedy", "sampled", "grammar", "stop"],
+)
+async def test_a_stream_whose_replica_dies_goes_on_elsewhere_without_a_seam(rig: DispatchRig, sampling: dict[str, object]) -> None:
+    """Killed after k tokens: no text twice, none lost, and usage counted once (gateway failures, rows 14 and 15)."""
+    rig.add("still", Mortal())
+    undisturbed = said(await events_of(rig, asking(**sampling)))
+    rig.router.leave("still")
+    names = iter(f"r{i}" for i in range(100))
+    current = next(names)
+    rig.add(current, Mortal(token_s=0.002))
+    events: list[Event] = []
+    async with aclosing(rig.dispatch.stream(asking(**sampling))) as stream:  # type: ignore[type-var]
+        async for event in stream:
+            events.append(event)
+            if isinstance(event, Delta) and len(rig.moves) < 4:
+                dying, current = current, next(names)
+                rig.add(current, Mortal(token_s=0.002))
+                rig.kill(dying)
+    check_order(events)
+    assert len(rig.moves) >= 2
+    assert all(move.moved for move in rig.moves)
+    assert said(events) == undisturbed
+    assert rig.is_at_rest()
+
+
+async def test_a_replica_that_dies_before_the_first_token_is_not_noticed(rig: DispatchRig) -> None:
+    slow = rig.add("a", Mortal(token_s=5.0))
+    answering = asyncio.ensure_future(events_of(rig, asking(n=3)))
+    await until(lambda: bool(slow.asked))
+    rig.add("b", Mortal())
+    rig.kill("a")
+    events = await answering
+    assert isinstance(events[-1], Finished)
+    assert isinstance(events[0], Started)
+    assert events[0].route is not None
+    assert events[0].route.replica in ("a", "b")
+
+
+async def test_output_moves_only_where_the_same_numbers_are_computed(rig: DispatchRig) -> None:
+    rig.add("a", Mortal("one", token_s=0.002))
+    other = Mortal("other")
+    events: list[Event] = []
+    async with aclosing(rig.dispatch.stream(asking(n=400))) as stream:  # type: ignore[type-var]
+        async for event in stream:
+            events.append(event)
+            if isinstance(event, Delta) and "b" not in rig.backends:
+                rig.add("b", other)
+                # Nobody else computes alike, and nobody ever will: the wait is bounded by the deadline, which is cut short here.
+                rig.kill("a")
+                rig.dispatch.turnstile.fail_waiting(lambda: ReplicaLost("nobody can"))
+    assert isinstance(events[-1], Failed)
+    assert not other.asked
+    assert rig.is_at_rest()
+
+
+async def test_a_foreign_stream_ends_with_a_clear_error_after_its_first_token(rig: DispatchRig) -> None:
+    rig.add("a", Mortal("", token_s=0.002))
+    rig.add("b", Mortal("", token_s=0.002))
+    events: list[Event] = []
+    async with aclosing(rig.dispatch.stream(asking(n=400))) as stream:  # type: ignore[type-var]
+        async for event in stream:
+            events.append(event)
+            if isinstance(event, Started) and event.route is not None:
+                name = event.route.replica
+            if isinstance(event, Delta):
+                rig.backends[name].die()
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.error.code == "replica_lost"
+    assert "could not go on elsewhere" in failed.error.message
+    assert [move.moved for move in rig.moves] == [False]
+
+
+async def test_a_client_that_leaves_leaves_nothing(rig: DispatchRig) -> None:
+    """Disconnects during a stream, closes twice, or never reads: counters return to zero (gateway failures, row 1)."""
+    rig.add("a", Mortal(token_s=0.001))
+    for n_read in (0, 1, 3):
+        stream = rig.dispatch.stream(asking(n=400))
+        for _ in range(n_read):
+            await anext(stream)  # type: ignore[arg-type]
+        await stream.aclose()  # type: ignore[attr-defined]
+        await stream.aclose()  # type: ignore[attr-defined]
+        assert rig.is_at_rest()
+
+
+async def test_one_who_waits_in_line_and_leaves_is_forgotten() -> None:
+    rig = DispatchRig()
+    rig.add("a", Mortal(token_s=0.002))
+    running = [asyncio.ensure_future(events_of(rig, asking(f"r{i}", n=200))) for i in range(8)]
+    await until(lambda: rig.line.n_running == 8)
+    waiting = [asyncio.ensure_future(events_of(rig, asking(f"w{i}"))) for i in range(5)]
+    await until(lambda: len(rig.line) == 5)
+    for task in waiting[:3]:
+        task.cancel()
+    await asyncio.gather(*waiting[:3], return_exceptions=True)
+    assert len(rig.line) == 2
+    for events in await asyncio.gather(*running, *waiting[3:]):
+        assert isinstance(events[-1], Finished)
+    assert rig.is_at_rest()
+    await rig.close()
+
+
+async def test_what_no_bound_allows_is_refused_at_once() -> None:
+    rig = DispatchRig(LineConfig(max_requests=1, tenant_share=1.0))
+    rig.add("a", Mortal(token_s=0.002))
+    running = [asyncio.ensure_future(events_of(rig, asking(f"r{i}", n=100))) for i in range(8)]
+    await until(lambda: rig.line.n_running == 8)
+    waiting = asyncio.ensure_future(events_of(rig, asking("w")))
+    await until(lambda: len(rig.line) > 0)
+    refused = (await events_of(rig, asking("x")))[-1]
+    assert isinstance(refused, Failed)
+    assert refused.error.status in (429, 503)
+    assert refused.error.retry_after_s is not None
+    await asyncio.gather(*running, waiting)
+    await rig.close()
+
+
+async def test_without_a_replica_the_answer_is_503(rig: DispatchRig) -> None:
+    failed = (await events_of(rig, asking()))[-1]
+    assert isinstance(failed, Failed)
+    assert failed.error.status == 503
+    assert failed.error.retry_after_s is not None
