@@ -13,6 +13,7 @@ from pathlib import Path
 from camshaft.config import ServerConfig, resolve
 from camshaft.errors import ConfigError
 from camshaft.gateway import check
+from camshaft.gateway.limit_config import LimitConfig
 from camshaft.gateway.spec import (
     LAYERED,
     MAX_MODELS,
@@ -81,9 +82,10 @@ def _fleet(top: Table, folder: Path) -> FleetSpec:
     gateway.close()
     layers = _layered(top, {})
     models = tuple(_model(name, table, layers, folder) for name, table in top.tables("models", MAX_MODELS))
-    tenants = tuple(_tenant(name, table, folder) for name, table in top.tables("tenants", MAX_TENANTS))
+    limits = _limits(top, {})
+    tenants = tuple(_tenant(name, table, limits, folder) for name, table in top.tables("tenants", MAX_TENANTS))
     top.close()
-    return FleetSpec(models, server, check.whole_paths(own, folder), tenants)
+    return FleetSpec(models, server, check.whole_paths(own, folder), tenants, _settled(limits))
 
 
 def _layered(table: Table, above: Layers) -> Layers:
@@ -94,6 +96,18 @@ def _layered(table: Table, above: Layers) -> Layers:
         found[name] = {**above.get(name, {}), **inner.good(kind)}
         inner.close()
     return found
+
+
+def _limits(table: Table, above: Mapping[str, object]) -> Mapping[str, object]:
+    """A tenant's limits over the file's, which are everybody's who has none of their own."""
+    inner = table.table("limits")
+    found = {**above, **inner.good(LimitConfig)}
+    inner.close()
+    return found
+
+
+def _settled(limits: Mapping[str, object]) -> LimitConfig:
+    return resolve(LimitConfig, file=limits)[0]
 
 
 def _model(name: str, table: Table, above: Layers, folder: Path) -> ModelSpec:
@@ -125,13 +139,13 @@ def _words(table: Table) -> list[str]:
         return []
 
 
-def _tenant(name: str, table: Table, folder: Path) -> TenantSpec:
-    config = table.section(TenantConfig)
+def _tenant(name: str, table: Table, above: Mapping[str, object], folder: Path) -> TenantSpec:
+    config, limits = table.section(TenantConfig), _limits(table, above)
     table.close()
     digests = [found for key in config.keys if (found := _digest(key, table)) is not None]
     if config.keys_file:
         digests += _keys_in(folder / Path(config.keys_file).expanduser(), table)
-    return TenantSpec(name, config, tuple(digests))
+    return TenantSpec(name, config, tuple(digests), _settled(limits))
 
 
 def _digest(written: str, table: Table) -> bytes | None:

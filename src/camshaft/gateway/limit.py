@@ -123,6 +123,14 @@ class Limiter:
                 out[f"x-ratelimit-reset-{name}"] = duration(bucket.full_s(now))
         return out
 
+    def left(self, now: float, n: int) -> dict[str, tuple[float, float]]:
+        """(requests, tokens) that `n` tenants at most may still use right now; -1 where there is no limit."""
+        out: dict[str, tuple[float, float]] = {}
+        for tenant, account in list(self._accounts.items())[:n]:
+            requests, tokens = account.requests, account.tokens
+            out[tenant] = (-1.0 if requests is None else requests.level(now), -1.0 if tokens is None else tokens.level(now))
+        return out
+
     def n_running(self, tenant: str) -> int:
         account = self._accounts.get(tenant)
         return account.n_running if account is not None else 0

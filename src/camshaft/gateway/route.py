@@ -85,6 +85,11 @@ class Router:
         if name in self._ledgers:
             self._ledgers[name].report(load)
 
+    def breaker_state(self, name: str, now: float) -> str:
+        """closed, open or half_open."""
+        breaker = self._breakers.get(name)
+        return "closed" if breaker is None else breaker.state(now)
+
     def numerics_ids(self) -> frozenset[str]:
         """Of those that may be asked now or later."""
         return frozenset(ledger.info.numerics_id for ledger in self._ledgers.values() if not ledger.held)

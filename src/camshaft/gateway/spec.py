@@ -9,6 +9,7 @@ from camshaft.cluster.config import ReplicaConfig
 from camshaft.cluster.foreign import ForeignConfig
 from camshaft.config import EngineConfig, ServerConfig, opt
 from camshaft.gateway.breaker import BreakerConfig
+from camshaft.gateway.limit_config import LimitConfig
 from camshaft.gateway.line_config import LineConfig
 from camshaft.gateway.policy import RouteConfig
 from camshaft.gateway.retry import RetryConfig
@@ -141,6 +142,7 @@ class TenantSpec:
     name: str
     config: TenantConfig
     digests: tuple[bytes, ...] = field(default=(), repr=False)  # SHA-256 of each key, those of `keys_file` included
+    limits: LimitConfig = field(default_factory=LimitConfig)
 
 
 EVERYBODY = TenantSpec("", TenantConfig(tester=True))  # who asks where no key is asked for
@@ -154,6 +156,7 @@ class FleetSpec:
     server: ServerConfig = field(default_factory=ServerConfig)  # host, port and bounds of the public port
     gateway: GatewayConfig = field(default_factory=GatewayConfig)  # `state_dir` and the TLS files are whole paths
     tenants: tuple[TenantSpec, ...] = ()  # none: everybody is welcome
+    limits: LimitConfig = field(default_factory=LimitConfig)  # of everybody together where there are no tenants
 
     def model(self, name: str) -> ModelSpec | None:
         """By name or alias."""

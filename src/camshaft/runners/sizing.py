@@ -28,7 +28,7 @@ def size(spec: ModelSpec, config: EngineConfig, layout: KVLayout, free_bytes: in
     """Raises ConfigError where the settings leave no room for a single block of each group, or ask for more than the model's context."""
     if config.block_size not in (16, 32, 64, 128):
         raise ConfigError(f"--block-size is 16, 32, 64 or 128, not {config.block_size}")
-    max_model_len = _model_len(spec, config)
+    max_model_len = model_len(spec, config)
     if config.kv_dtype == "int8" and spec.head_dim > MAX_INT8_HEAD_DIM:
         raise ConfigError(f"--kv-dtype int8 takes heads of at most {MAX_INT8_HEAD_DIM}, this model's have {spec.head_dim}")
     layer_bytes = _native.kv_layer_bytes(config.kv_dtype, config.block_size, spec.n_kv_heads, spec.head_dim)
@@ -56,7 +56,8 @@ def size(spec: ModelSpec, config: EngineConfig, layout: KVLayout, free_bytes: in
     return Sizing(capacity, block_bytes)
 
 
-def _model_len(spec: ModelSpec, config: EngineConfig) -> int:
+def model_len(spec: ModelSpec, config: EngineConfig) -> int:
+    """Tokens, prompt and answer together. Raises ConfigError for more than the model was made for."""
     if config.max_model_len > spec.max_position:
         raise ConfigError(f"--max-model-len {config.max_model_len} is more than the model's context of {spec.max_position}")
     return config.max_model_len or min(DEFAULT_MODEL_LEN, spec.max_position)

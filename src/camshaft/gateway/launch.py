@@ -1,0 +1,34 @@
+"""From a version's settings to what brings its replicas up and reads its text."""
+
+from __future__ import annotations
+
+from camshaft.cluster.command import Command, CommandLauncher
+from camshaft.cluster.estimate import TokenEstimate
+from camshaft.cluster.foreign import Access
+from camshaft.cluster.outside import OutsideLauncher
+from camshaft.cluster.process import ProcessLauncher
+from camshaft.cluster.settings import WorkerSettings
+from camshaft.engine.words import words_of
+from camshaft.formats.open import open_model
+from camshaft.formats.source import resolve
+from camshaft.gateway.spec import VersionSpec
+from camshaft.gateway.version import Means
+from camshaft.runners.sizing import model_len
+
+
+def means_of(spec: VersionSpec) -> Means:
+    """Blocks: a model of ours is fetched, if need be, and its words are read. Raises ConfigError, ModelError, DownloadError."""
+    config = spec.config
+    estimate = TokenEstimate()
+    if config.engine == "camshaft":
+        path = resolve(config.source)
+        file = open_model(path)
+        words = words_of(file)
+        settings = WorkerSettings(
+            model=str(path), public_name=spec.model, engine=spec.settings, drain_s=spec.life.drain_s, warm_s=spec.life.warm_s
+        )
+        return Means(ProcessLauncher(settings, spec.life), words, estimate, model_len(file.spec, spec.settings))
+    access = Access(config.model, config.key_env)
+    if config.engine == "command":
+        return Means(CommandLauncher(Command(config.command, spec.env), access, spec.foreign, spec.life, estimate), None, estimate)
+    return Means(OutsideLauncher(config.url, access, spec.foreign, estimate), None, estimate)
