@@ -90,8 +90,7 @@ void attend_spans(const Queries& queries, Tile& tile, Range spans, Enter enter, 
   auto span = view(spans.begin);
   for (int i = spans.begin; i < spans.end; i++) {
     const auto next = i + 1 < spans.end ? view(i + 1) : SpanView<typename Kv::T>{};
-    for (int b = 0; b < kSubBlocks; b++)
-      if (next.k[b]) span.ahead[b] = next.k[b];
+    span.ahead = i + 1 < spans.end ? next.k : span.k;
     enter(i);
     attend_span<Kv>(queries.a, tile, span, i * kSpan);
     leave(i);

@@ -23,39 +23,46 @@ struct Bf16 {
   static V16 natural(V16 v) { return CAMSHAFT_ISA::natural(v); }
 };
 
-template <class T> constexpr int kLineVectors = kAlign / (kLanes * sizeof(T));  // vectors in a cache line
+template <class T> constexpr int kVectorBytes = kLanes * sizeof(T);
 
-// s[r][b * 16 + lane] = (q_r . k) * scale for N queries and B sub-blocks.
+// s[r][b * 16 + lane] = (q_r . k) * scale for N queries and B sub-blocks, `apart` in the span.
 template <class Load, int N, int B, class T = typename Load::T>
-void score(const float* queries, int stride, const T* const* k, const T* const* v, int dim, float scale, float* s) {
+void score(const float* queries, int stride, const T* const* sub_blocks, int apart, int dim, float scale, float* s, Fetch<B * kVectorBytes<T>> ahead) {
   const float* q[N];
+  const T* k[B];
   V16 sum[N][B];
   for (int r = 0; r < N; r++) q[r] = queries + r * stride;
+  for (int b = 0; b < B; b++) k[b] = sub_blocks[b * apart];
   for (int r = 0; r < N; r++)
     for (int b = 0; b < B; b++) sum[r][b] = zero();
-  for (int d = 0; d < dim; d++) {
+  for (ptrdiff_t d = 0; d < dim; d++) {
+    ahead.step();
     for (int b = 0; b < B; b++) {
       const V16 kd = Load::load(k[b] + d * kSubBlock);
-      __builtin_prefetch(v[b] + d * kSubBlock);
       for (int r = 0; r < N; r++) sum[r][b] = fma(set1(q[r][d]), kd, sum[r][b]);
-      for (int r = 0; r < N && B > 1; r++) load_again(q[r]);
+      if (B > 1) load_again(d);
     }
   }
   for (int r = 0; r < N; r++)
-    for (int b = 0; b < B; b++) store(s + r * kScoreStride + b * kSubBlock, mul(Load::natural(sum[r][b]), set1(scale)));
+    for (int b = 0; b < B; b++) store(s + r * kScoreStride + b * apart * kSubBlock, mul(Load::natural(sum[r][b]), set1(scale)));
 }
 
 template <class Load, int N, class T = typename Load::T>
 void score_span(const float* q, int stride, const SpanView<T>& span, Range seen, int dim, float scale, float* s) {
-  const int end = ceil_div(seen.end, kSubBlock);
-  int b = seen.begin / kSubBlock;
-  for (; b + kWide<N> <= end; b += kWide<N>) score<Load, N, kWide<N>>(q, stride, span.k + b, span.v + b, dim, scale, s + b * kSubBlock);
-  for (; b < end; b++) score<Load, N, 1>(q, stride, span.k + b, span.v + b, dim, scale, s + b * kSubBlock);
+  constexpr int B = kWide<N>;
+  const size_t bytes = sizeof(T) * kSubBlock * static_cast<size_t>(dim);
+  const Range blocks = blocks_of(seen);
+  const int apart = (blocks.end - blocks.begin) / B;  // so that they lie in different halves
+  int b = blocks.begin;
+  for (; b < blocks.begin + apart; b++)
+    score<Load, N, B>(q, stride, span.k + b, apart, dim, scale, s + b * kSubBlock, {span.v, bytes, b - blocks.begin, apart});
+  for (b += apart * (B - 1); b < blocks.end; b++)
+    score<Load, N, 1>(q, stride, span.k + b, 1, dim, scale, s + b * kSubBlock, {span.v, bytes, b, kSubBlocks});
 }
 
 // O[r][c * 16 + lane] merged with the sum of p_rj * v_j over `seen`, for N queries and C vectors of d from d0 on, or the tail's one.
 template <class Load, int N, int C, bool kTail, class T = typename Load::T>
-void mix(const Tile& tile, int first, const SpanView<T>& span, Range seen, int d0) {
+void mix(const Tile& tile, int first, const SpanView<T>& span, Range seen, int d0, Fetch<C * kVectorBytes<T>> ahead) {
   const int dim = tile.dim, lanes = dim - d0;
   const float* p = tile.s + first * kScoreStride;
   V16 sum[N][C];
@@ -63,13 +70,13 @@ void mix(const Tile& tile, int first, const SpanView<T>& span, Range seen, int d
     for (int c = 0; c < C; c++) sum[r][c] = zero();
   for (int b = seen.begin / kSubBlock; b * kSubBlock < seen.end; b++) {
     const Range in = clip(seen, b * kSubBlock, kSubBlock);
-    const T *v = span.v[b] + d0 + in.begin * dim, *ahead = span.ahead[b] + d0 + in.begin * dim;
-    for (int j = b * kSubBlock + in.begin; j < b * kSubBlock + in.end; j++, v += dim, ahead += dim) {
-      for (int c = 0; c < C; c += kLineVectors<T>) __builtin_prefetch(ahead + c * kLanes);
+    const T* v = span.v[b] + d0 + in.begin * dim;
+    for (ptrdiff_t j = b * kSubBlock + in.begin; j < b * kSubBlock + in.end; j++, v += dim) {
+      ahead.step();
       for (int c = 0; c < C; c++) {
         const V16 vd = kTail ? Load::load_n(v, lanes) : Load::load(v + c * kLanes);
         for (int r = 0; r < N; r++) sum[r][c] = fma(set1(p[r * kScoreStride + j]), vd, sum[r][c]);
-        if (C > 1) load_again(p);
+        if (C > 1) load_again(j);
       }
     }
   }
@@ -80,12 +87,14 @@ void mix(const Tile& tile, int first, const SpanView<T>& span, Range seen, int d
     }
 }
 
-template <class Load, int N> void mix_span(const Tile& tile, int first, const SpanView<typename Load::T>& span, Range seen) {
-  constexpr int step = kWide<N> * kLanes;
+template <class Load, int N, class T = typename Load::T> void mix_span(const Tile& tile, int first, const SpanView<T>& span, Range seen) {
+  constexpr int C = kWide<N>, step = C * kLanes;
+  const size_t bytes = sizeof(T) * kSubBlock * static_cast<size_t>(tile.dim);
+  const int wide = tile.dim / step, narrow = ceil_div(tile.dim, kLanes);
   int d = 0;
-  for (; d + step <= tile.dim; d += step) mix<Load, N, kWide<N>, false>(tile, first, span, seen, d);
-  for (; d + kLanes <= tile.dim; d += kLanes) mix<Load, N, 1, false>(tile, first, span, seen, d);
-  if (d < tile.dim) mix<Load, N, 1, true>(tile, first, span, seen, d);
+  for (; d + step <= tile.dim; d += step) mix<Load, N, C, false>(tile, first, span, seen, d, {span.ahead, bytes, d / step, wide});
+  for (; d + kLanes <= tile.dim; d += kLanes) mix<Load, N, 1, false>(tile, first, span, seen, d, {span.ahead, bytes, d / kLanes, narrow});
+  if (d < tile.dim) mix<Load, N, 1, true>(tile, first, span, seen, d, {span.ahead, bytes, d / kLanes, narrow});
 }
 
 template <class Load> struct FloatKv {

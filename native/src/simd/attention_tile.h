@@ -73,35 +73,58 @@ struct Tile {
   alignas(64) float keep[kMaxTile], take[kMaxTile];            // factors of this merge
 };
 
-// The sub-blocks of one span. Only those that the tile sees have pointers. `ahead` is K of the next
-// span's sub-blocks, or of this one's where that has none. While the scores read K, V is fetched, and while V is read, K ahead: the blocks
-// are scattered over memory, and the hardware's own prefetching ends at each page.
+// The sub-blocks of one span: those that the tile sees, the first of them in place of others. `ahead` is K of the next span. While the scores
+// read K, V is fetched, and while V is read, K ahead.
 template <class T> struct SpanView {
   const T* k[kSubBlocks];
   const T* v[kSubBlocks];
-  const T* ahead[kSubBlocks];
+  const T* const* ahead;
 };
 
 template <class T> SpanView<T> view_span(const KvLayer& kv, const int32_t* table, int kv_head, int base, Range seen) {
-  SpanView<T> view{};
+  SpanView<T> view;
   const size_t head = static_cast<size_t>(kv_head) * kv.head_bytes();
-  for (int b = seen.begin / kSubBlock; b * kSubBlock < seen.end; b++) {
-    const int pos = base + b * kSubBlock;
-    const size_t at = static_cast<size_t>(table[pos / kv.block_size]) * kv.block_bytes + head +
+  const Range blocks = blocks_of(seen);
+  for (int i = 0; i < kSubBlocks; i++) {
+    const int b = i >= blocks.begin && i < blocks.end ? i : blocks.begin, pos = base + b * kSubBlock;
+    const int32_t id = blocks.empty() ? 0 : table[pos / kv.block_size];
+    const size_t at = static_cast<size_t>(id) * kv.block_bytes + head +
                       static_cast<size_t>(pos % kv.block_size / kSubBlock) * kv.sub_block_bytes();
-    view.k[b] = reinterpret_cast<const T*>(kv.k + at);
-    view.v[b] = reinterpret_cast<const T*>(kv.v + at);
-    view.ahead[b] = view.k[b];
+    view.k[i] = reinterpret_cast<const T*>(kv.k + at);
+    view.v[i] = reinterpret_cast<const T*>(kv.v + at);
   }
+  view.ahead = nullptr;
   return view;
 }
+
+// Fetches ahead of a loop: part `part` of `parts` of a span's K or V, which is cut into runs that take turns. Memory gives more to two streams
+// than to one, and the hardware's own prefetching ends at each page.
+template <int kBytes> class Fetch {  // what the loop reads at each of its steps
+ public:
+  template <class T> Fetch(const T* const* sub_blocks, size_t sub_block_bytes, int part, int parts) {
+    const unsigned bytes = static_cast<unsigned>(sub_block_bytes);
+    for (int i = 0; i < kRuns; i++) {
+      const unsigned at = static_cast<unsigned>(i * parts + part) * kSubBlocks * bytes / static_cast<unsigned>(kRuns * parts);
+      runs_[i] = reinterpret_cast<const char*>(sub_blocks[at / bytes]) + at % bytes;
+    }
+  }
+  void step() {
+    for (int i = 0; i < kRuns; i++) __builtin_prefetch(runs_[i] + done_);
+    done_ += kBytes / kRuns;
+  }
+
+ private:
+  static constexpr int kRuns = kBytes > 2 * kAlign ? kBytes / kAlign : 2;
+  const char* runs_[kRuns];
+  ptrdiff_t done_ = 0;
+};
 
 // As many vectors at once as there are registers for, so that one query alone does not wait for its own sums.
 template <int N> constexpr int kWide = kAccumulators / N >= 4 ? 4 : kAccumulators / N >= 2 ? 2 : 1;
 
-// What p points to is loaded again behind this: the sums of a micro-tile fill the registers, and a broadcast that the compiler kept for the
-// next vector would push one of them out to memory and back at every step.
-template <class T> inline void load_again(T*& p) { asm("" : "+r"(p)); }
+// What index i leads to is loaded again behind this: the sums of a micro-tile fill the registers, and a broadcast that the compiler kept for
+// the next vector would push one of them out to memory and back at every step. (The index, since a pointer from here might lead to the sums.)
+inline void load_again(ptrdiff_t& i) { asm("" : "+r"(i)); }
 
 // Scores to probabilities in place, over some sub-blocks of one query's row, of whose positions it sees `seen`. Sets m and l.
 inline void soften(float* s, Range blocks, Range seen, float cap, float& m, float& l) {
