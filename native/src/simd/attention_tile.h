@@ -102,18 +102,20 @@ template <class T> SpanView<T> view_span(const KvLayer& kv, const int32_t* table
 template <int kBytes> class Fetch {  // what the loop reads at each of its steps
  public:
   template <class T> Fetch(const T* const* sub_blocks, size_t sub_block_bytes, int part, int parts) {
-    const unsigned bytes = static_cast<unsigned>(sub_block_bytes);
-    for (int i = 0; i < kRuns; i++) {
-      const unsigned at = static_cast<unsigned>(i * parts + part) * kSubBlocks * bytes / static_cast<unsigned>(kRuns * parts);
-      runs_[i] = reinterpret_cast<const char*>(sub_blocks[at / bytes]) + at % bytes;
+    const unsigned bytes = static_cast<unsigned>(sub_block_bytes), half = kSubBlocks / kRuns * bytes;
+    unsigned from = static_cast<unsigned>(part) * (half / static_cast<unsigned>(parts));
+    for (int i = 0; i < kRuns; i++, from += half) {
+      const unsigned block = (from >= bytes) + (from >= 2 * bytes) + (from >= 3 * bytes);
+      runs_[i] = reinterpret_cast<const char*>(sub_blocks[block]) + (from - block * bytes);
     }
   }
   void step() {
-    for (int i = 0; i < kRuns; i++) __builtin_prefetch(runs_[i] + done_);
+    for (const char* run : runs_) __builtin_prefetch(run + done_);
     done_ += kBytes / kRuns;
   }
 
  private:
+  static_assert(kSubBlocks == 4);
   static constexpr int kRuns = kBytes > 2 * kAlign ? kBytes / kAlign : 2;
   const char* runs_[kRuns];
   ptrdiff_t done_ = 0;
