@@ -22,8 +22,11 @@ inline Pairs set1_pair(const int16_t* p) {
   __builtin_memcpy(&both, p, 4);
   return {_mm256_set1_epi32(both), _mm256_set1_epi32(both)};
 }
+// Added in place: left to itself, GCC 12 adds into other registers and moves all sums back at every step of a loop.
 inline Sums dot(Pairs a, Pairs b, Sums c) {
-  return {_mm256_add_epi32(c.lo, _mm256_madd_epi16(a.lo, b.lo)), _mm256_add_epi32(c.hi, _mm256_madd_epi16(a.hi, b.hi))};
+  asm("vpaddd %1, %0, %0" : "+x"(c.lo) : "x"(_mm256_madd_epi16(a.lo, b.lo)));
+  asm("vpaddd %1, %0, %0" : "+x"(c.hi) : "x"(_mm256_madd_epi16(a.hi, b.hi)));
+  return c;
 }
 inline V16 to_float(Sums s) { return {_mm256_cvtepi32_ps(s.lo), _mm256_cvtepi32_ps(s.hi)}; }
 
