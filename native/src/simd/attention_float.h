@@ -23,19 +23,28 @@ struct Bf16 {
   static V16 natural(V16 v) { return CAMSHAFT_ISA::natural(v); }
 };
 
-template <class T> constexpr int kVectorBytes = kLanes * sizeof(T);
+// Ahead of a loop that reads B vectors at a step for N queries. The caller of the loop's function makes it: where it is made inside, GCC 12
+// keeps the sums in memory.
+template <class T, int N, int B> using FloatFetch = Fetch<B * kLanes * sizeof(T), N>;
+template <class T> size_t bytes_of(int dim) { return sizeof(T) * kSubBlock * static_cast<size_t>(dim); }
 
-// s[r][b * 16 + lane] = (q_r . k) * scale for N queries and B sub-blocks, `apart` in the span.
+struct FloatQueries {
+  const float* q;
+  int stride, dim;
+  float scale;
+};
+
+// s[r][b * 16 + lane] = (q_r . k_b) * scale for N queries and B sub-blocks, `apart` in the span.
 template <class Load, int N, int B, class T = typename Load::T>
-void score(const float* queries, int stride, const T* const* sub_blocks, int apart, int dim, float scale, float* s, Fetch<B * kVectorBytes<T>> ahead) {
+void score(const FloatQueries& queries, const T* const* sub_blocks, int apart, float* s, FloatFetch<T, N, B> ahead) {
   const float* q[N];
   const T* k[B];
   V16 sum[N][B];
-  for (int r = 0; r < N; r++) q[r] = queries + r * stride;
+  for (int r = 0; r < N; r++) q[r] = queries.q + r * queries.stride;
   for (int b = 0; b < B; b++) k[b] = sub_blocks[b * apart];
   for (int r = 0; r < N; r++)
     for (int b = 0; b < B; b++) sum[r][b] = zero();
-  for (ptrdiff_t d = 0; d < dim; d++) {
+  for (ptrdiff_t d = 0, dim = queries.dim; d < dim; d++) {
     ahead.step();
     for (int b = 0; b < B; b++) {
       const V16 kd = Load::load(k[b] + d * kSubBlock);
@@ -44,25 +53,24 @@ void score(const float* queries, int stride, const T* const* sub_blocks, int apa
     }
   }
   for (int r = 0; r < N; r++)
-    for (int b = 0; b < B; b++) store(s + r * kScoreStride + b * apart * kSubBlock, mul(Load::natural(sum[r][b]), set1(scale)));
+    for (int b = 0; b < B; b++) store(s + r * kScoreStride + b * apart * kSubBlock, mul(Load::natural(sum[r][b]), set1(queries.scale)));
 }
 
 template <class Load, int N, class T = typename Load::T>
-void score_span(const float* q, int stride, const SpanView<T>& span, Range seen, int dim, float scale, float* s) {
-  constexpr int B = kWide<N>;
-  const size_t bytes = sizeof(T) * kSubBlock * static_cast<size_t>(dim);
+void score_span(const FloatQueries& queries, const SpanView<T>& span, Range seen, float* s) {
+  constexpr int B = kWide<N>, kParts = kSubBlocks / B;
+  const size_t bytes = bytes_of<T>(queries.dim);
   const Range blocks = blocks_of(seen);
-  const int apart = (blocks.end - blocks.begin) / B;  // so that they lie in different halves
+  const int apart = (blocks.end - blocks.begin) / B;  // so that two are in different halves
   int b = blocks.begin;
   for (; b < blocks.begin + apart; b++)
-    score<Load, N, B>(q, stride, span.k + b, apart, dim, scale, s + b * kSubBlock, {span.v, bytes, b - blocks.begin, apart});
-  for (b += apart * (B - 1); b < blocks.end; b++)
-    score<Load, N, 1>(q, stride, span.k + b, 1, dim, scale, s + b * kSubBlock, {span.v, bytes, b, kSubBlocks});
+    score<Load, N, B>(queries, span.k + b, apart, s + b * kSubBlock, {span.v, bytes, b % kParts, kParts});
+  for (b += apart * (B - 1); b < blocks.end; b++) score<Load, N, 1>(queries, span.k + b, 1, s + b * kSubBlock, {span.v, bytes, b, kSubBlocks});
 }
 
 // O[r][c * 16 + lane] merged with the sum of p_rj * v_j over `seen`, for N queries and C vectors of d from d0 on, or the tail's one.
 template <class Load, int N, int C, bool kTail, class T = typename Load::T>
-void mix(const Tile& tile, int first, const SpanView<T>& span, Range seen, int d0, Fetch<C * kVectorBytes<T>> ahead) {
+void mix(const Tile& tile, int first, const SpanView<T>& span, Range seen, int d0, FloatFetch<T, N, C> ahead) {
   const int dim = tile.dim, lanes = dim - d0;
   const float* p = tile.s + first * kScoreStride;
   V16 sum[N][C];
@@ -87,9 +95,10 @@ void mix(const Tile& tile, int first, const SpanView<T>& span, Range seen, int d
     }
 }
 
-template <class Load, int N, class T = typename Load::T> void mix_span(const Tile& tile, int first, const SpanView<T>& span, Range seen) {
+template <class Load, int N, class T = typename Load::T>
+void mix_span(const Tile& tile, int first, const SpanView<T>& span, Range seen) {
   constexpr int C = kWide<N>, step = C * kLanes;
-  const size_t bytes = sizeof(T) * kSubBlock * static_cast<size_t>(tile.dim);
+  const size_t bytes = bytes_of<T>(tile.dim);
   const int wide = tile.dim / step, narrow = ceil_div(tile.dim, kLanes);
   int d = 0;
   for (; d + step <= tile.dim; d += step) mix<Load, N, C, false>(tile, first, span, seen, d, {span.ahead, bytes, d / step, wide});
@@ -104,7 +113,8 @@ template <class Load> struct FloatKv {
     for_lanes(tile.dim, [&](int d, int lanes) { store_up_to(tile.q + i * tile.q_stride + d, load_up_to(q + d, lanes), lanes); });
   }
   static void score(const AttnArgs& a, Tile& tile, const Micro& micro, const SpanView<T>& span, Range seen) {
-    with_count(micro.n, [&]<int N>() { score_span<Load, N>(tile.q + micro.first * tile.q_stride, tile.q_stride, span, seen, tile.dim, a.scale, tile.s + micro.first * kScoreStride); });
+    const FloatQueries queries{tile.q + micro.first * tile.q_stride, tile.q_stride, tile.dim, a.scale};
+    with_count(micro.n, [&]<int N>() { score_span<Load, N>(queries, span, seen, tile.s + micro.first * kScoreStride); });
   }
   static void weigh(Tile&, const SpanView<T>&, int) {}  // p itself
   static void mix(const Tile& tile, const Micro& micro, const SpanView<T>& span, Range seen) {

@@ -20,6 +20,11 @@ inline Sums largest_of(const float* x, int n) {
 inline int16_t* words_of(float* row) { return reinterpret_cast<int16_t*>(row); }
 inline V16 to_levels(V16 x, V16 inverse, float n) { return min(mul(x, inverse), set1(n)); }  // n for NaN
 
+// Fetches part `part` of `parts`, ahead of a loop that reads B vectors at a step for N queries.
+template <int N, int B> Fetch<B * kPairBytes, N> fetch_int8(const int8_t* const* sub_blocks, int dim, int part, int parts) {
+  return {sub_blocks, kv_sub_block_bytes(KvType::int8, dim), part, parts};
+}
+
 // N queries, as words [N][stride], and what their sums of products are to be multiplied by: step * scale.
 struct Int8Queries {
   const int16_t* words;
@@ -28,14 +33,16 @@ struct Int8Queries {
 };
 
 // s[r][b * 16 + lane] for B sub-blocks from `first` on. Not inlined, since the caller would leave it too few registers for its sums.
-template <int N, int B = kAtOnce> __attribute__((noinline)) void score_int8(const Int8Queries& queries, const int8_t* const* sub_blocks, int pairs, float* s, Fetch<B * kPairBytes> ahead) {
+template <int N, int B = kAtOnce>
+__attribute__((noinline)) void score_int8(const Int8Queries& queries, const SpanView<int8_t>& span, int first, int pairs, float* s) {
   const int16_t* q[N];
   const int8_t* k[B];
   Sums sum[N][B];
   for (int r = 0; r < N; r++) q[r] = queries.words + r * queries.stride;
-  for (int b = 0; b < B; b++) k[b] = sub_blocks[b];
+  for (int b = 0; b < B; b++) k[b] = span.k[first + b];
   for (int r = 0; r < N; r++)
     for (int b = 0; b < B; b++) sum[r][b] = zero_sums();
+  auto ahead = fetch_int8<N, B>(span.v, 2 * pairs, first / B, kSubBlocks / B);
   for (int i = 0; i < pairs; i++) {
     ahead.step();
     Pairs ki[B];
@@ -45,6 +52,7 @@ template <int N, int B = kAtOnce> __attribute__((noinline)) void score_int8(cons
       for (int b = 0; b < B; b++) sum[r][b] = dot(qi, ki[b], sum[r][b]);
     }
   }
+  s += first * kSubBlock;
   for (int b = 0; b < B; b++) {
     const V16 scale = load_bf16(reinterpret_cast<const uint16_t*>(k[b] + pairs * kPairBytes));
     for (int r = 0; r < N; r++) store(s + r * kScoreStride + b * kSubBlock, mul(mul(to_float(sum[r][b]), scale), set1(queries.factor[r])));
@@ -53,11 +61,12 @@ template <int N, int B = kAtOnce> __attribute__((noinline)) void score_int8(cons
 
 // O[r][c * 16 + lane] merged with the sum of w_rj * v_j over `seen`, for N queries and C vectors of d from d0 on. Where the dimensions end
 // inside a vector the other lanes read what follows in the sub-block, its scales, and nobody reads those lanes.
-template <int N, int C = kAtOnce> void mix_int8(const Tile& tile, int first, const SpanView<int8_t>& span, Range seen, int d0, Fetch<C * kPairBytes> ahead) {
+template <int N, int C = kAtOnce> void mix_int8(const Tile& tile, int first, const SpanView<int8_t>& span, Range seen, int d0) {
   const ptrdiff_t row = 2 * (tile.dim + tile.dim % 2);  // bytes of a pair of tokens
   Sums sum[N][C];
   for (int r = 0; r < N; r++)
     for (int c = 0; c < C; c++) sum[r][c] = zero_sums();
+  auto ahead = fetch_int8<N, C>(span.ahead, tile.dim, d0 / (C * kLanes), ceil_div(tile.dim, C * kLanes));
   for (int b = seen.begin / kSubBlock; b * kSubBlock < seen.end; b++) {
     const Range in = clip(seen, b * kSubBlock, kSubBlock);
     const int16_t* w = words_of(tile.s + first * kScoreStride + b * kSubBlock);
@@ -96,10 +105,9 @@ struct Int8Kv {
     float factor[kMicro];
     for (int r = 0; r < micro.n; r++) factor[r] = tile.q_step[micro.first + r] * a.scale;
     const Int8Queries queries{words_of(tile.q + micro.first * tile.q_stride), 2 * tile.q_stride, factor};
-    const size_t bytes = kv_sub_block_bytes(KvType::int8, tile.dim);
     with_count(micro.n, [&]<int N>() {
       float* s = tile.s + micro.first * kScoreStride;
-      for (int b = seen.begin / kSubBlock; b < end; b += kAtOnce) score_int8<N>(queries, span.k + b, pairs, s + b * kSubBlock, {span.v, bytes, b, kSubBlocks});
+      for (int b = seen.begin / kSubBlock; b < end; b += kAtOnce) score_int8<N>(queries, span, b, pairs, s);
     });
   }
   // w from p and the scales of V. Those of unseen tokens may be anything, so that 0 * scale would not do.
@@ -128,10 +136,8 @@ struct Int8Kv {
     }
   }
   static void mix(const Tile& tile, const Micro& micro, const SpanView<T>& span, Range seen) {
-    const size_t bytes = kv_sub_block_bytes(KvType::int8, tile.dim);
-    const int parts = ceil_div(tile.dim, kAtOnce * kLanes);
     with_count(micro.n, [&]<int N>() {
-      for (int d = 0; d < tile.dim; d += kAtOnce * kLanes) mix_int8<N>(tile, micro.first, span, seen, d, {span.ahead, bytes, d / (kAtOnce * kLanes), parts});
+      for (int d = 0; d < tile.dim; d += kAtOnce * kLanes) mix_int8<N>(tile, micro.first, span, seen, d);
     });
   }
 };

@@ -73,8 +73,8 @@ struct Tile {
   alignas(64) float keep[kMaxTile], take[kMaxTile];            // factors of this merge
 };
 
-// The sub-blocks of one span: those that the tile sees, the first of them in place of others. `ahead` is K of the next span. While the scores
-// read K, V is fetched, and while V is read, K ahead.
+// The sub-blocks of one span: those that the tile sees, the first of them in place of others. `ahead` is K of the next span. While the
+// scores read K, V is fetched, and while V is read, K ahead.
 template <class T> struct SpanView {
   const T* k[kSubBlocks];
   const T* v[kSubBlocks];
@@ -97,9 +97,13 @@ template <class T> SpanView<T> view_span(const KvLayer& kv, const int32_t* table
   return view;
 }
 
-// Fetches ahead of a loop: part `part` of `parts` of a span's K or V, which is cut into runs that take turns. Memory gives more to two streams
-// than to one, and the hardware's own prefetching ends at each page.
-template <int kBytes> class Fetch {  // what the loop reads at each of its steps
+// As many vectors at once as there are registers for, so that one query alone does not wait for its own sums.
+template <int N> constexpr int kWide = kAccumulators / N >= 4 ? 4 : kAccumulators / N >= 2 ? 2 : 1;
+
+// Fetches ahead of a loop: part `part` of `parts` of a span's K or V, in runs that take turns. Memory gives more to two streams than to one,
+// and the hardware's own prefetching ends at each page. kBytes is what the loop reads at each step for N queries; many of them have enough
+// to do meanwhile, and no instruction to spare for a second run.
+template <int kBytes, int N> class Fetch {
  public:
   template <class T> Fetch(const T* const* sub_blocks, size_t sub_block_bytes, int part, int parts) {
     const unsigned bytes = static_cast<unsigned>(sub_block_bytes), half = kSubBlocks / kRuns * bytes;
@@ -116,16 +120,13 @@ template <int kBytes> class Fetch {  // what the loop reads at each of its steps
 
  private:
   static_assert(kSubBlocks == 4);
-  static constexpr int kRuns = kBytes > 2 * kAlign ? kBytes / kAlign : 2;
+  static constexpr int kRuns = N > 4 ? 1 : 2;
   const char* runs_[kRuns];
   ptrdiff_t done_ = 0;
 };
 
-// As many vectors at once as there are registers for, so that one query alone does not wait for its own sums.
-template <int N> constexpr int kWide = kAccumulators / N >= 4 ? 4 : kAccumulators / N >= 2 ? 2 : 1;
-
-// What index i leads to is loaded again behind this: the sums of a micro-tile fill the registers, and a broadcast that the compiler kept for
-// the next vector would push one of them out to memory and back at every step. (The index, since a pointer from here might lead to the sums.)
+// What index i leads to is loaded again behind this: the sums of a micro-tile fill the registers, and a broadcast that the compiler kept
+// for the next vector would push one of them out to memory and back at every step. (An index, since a pointer might lead to the sums.)
 inline void load_again(ptrdiff_t& i) { asm("" : "+r"(i)); }
 
 // Scores to probabilities in place, over some sub-blocks of one query's row, of whose positions it sees `seen`. Sets m and l.
