@@ -49,17 +49,17 @@ sys.exit(uvloop.run(work(settings, load)))
 """
 _PATHS = [str(Path(camshaft.__file__).parents[1]), str(Path(__file__).parent)]
 COMMAND = (sys.executable, "-P", "-c", f"import sys; sys.path[:0] = {_PATHS!r}\n{PROGRAM}")
-QUICK = ReplicaConfig(start_s=30.0, warm_s=30.0, close_s=5.0, ping_s=0.05, stall_s=20.0)
+PATIENT = ReplicaConfig(start_s=90.0, warm_s=90.0, close_s=5.0, ping_s=0.05, stall_s=30.0)
 
 
-def launcher(model: str = "", config: ReplicaConfig = QUICK, command: tuple[str, ...] = COMMAND, **settings: object) -> ProcessLauncher:
+def launcher(model: str = "", config: ReplicaConfig = PATIENT, command: tuple[str, ...] = COMMAND, **settings: object) -> ProcessLauncher:
     return ProcessLauncher(WorkerSettings(model=model, **settings), config, command=command)  # type: ignore[arg-type]
 
 
 @asynccontextmanager
 async def worker(model: str = "", told: Callable[[State], None] = lambda state: None, **config: float) -> AsyncIterator[ProcessBackend]:
     """A worker that is ready. Ends with the block, and fails if anything of it is left."""
-    backend = await launcher(model, replace(QUICK, **config)).launch("r0", told)
+    backend = await launcher(model, replace(PATIENT, **config)).launch("r0", told)
     try:
         yield backend
     finally:

@@ -1,4 +1,8 @@
-"""A stream that is cut anywhere and goes on elsewhere is the stream that nobody cut: text, ids, log-probabilities, ending and counts."""
+"""A stream that is cut anywhere and goes on elsewhere is the stream that nobody cut: text, ids, log-probabilities, ending and counts.
+
+Text that comes twice, or never, or whose tokens are counted twice, when a replica dies (gateway failures, row 14); JSON that begins anew
+within JSON (gateway failures, row 15).
+"""
 
 from __future__ import annotations
 

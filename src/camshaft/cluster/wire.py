@@ -42,7 +42,7 @@ class Ready(Struct, frozen=True, array_like=True, tag="ready"):
 
 
 class Ask(Struct, frozen=True, array_like=True, tag="ask"):
-    """A new stream. Numbers are never used twice. The request is msgpack within the message, taken apart by itself: a bad one fails alone."""
+    """A new stream. Numbers are never used twice. The request is msgpack by itself, so that a bad one fails alone."""
 
     stream: int
     request: bytes
