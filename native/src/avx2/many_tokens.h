@@ -8,7 +8,7 @@
 namespace camshaft::avx2 {
 namespace {
 
-constexpr int kBatch = 24;  // tokens that share a panel: their groups of one row of tiles fit the first-level cache
+constexpr int kBatch = 48;  // tokens that share a panel
 constexpr int kBlock = 6;   // tokens whose sums are in registers
 constexpr size_t kRowsBytes = 96 << 10;  // of weights that stay in the second-level cache while all batches meet them
 static_assert(kBatch % kBlock == 0 && kBatch % kActTile == 0);
@@ -210,7 +210,10 @@ template <class Tile>
 void batch(const LinearArgs& a, const ActLayout& at, int t, int n, int r) {
   alignas(kAlign) typename PanelOf<Tile>::Type panel;
   alignas(kAlign) Accumulators acc;
-  for (int k = 0; k < n; k++) store(acc[k], zero());
+  for (int k = 0; k < n; k++) {
+    store(acc[k], zero());
+    __builtin_prefetch(a.y[t + k] + r * kRowTile, 1);  // outputs of many tokens lie in no near cache, and are written all at once
+  }
   const Tile* tile = tile_row<Tile>(a.w, r);
   const int64_t cell = int64_t(t) * at.groups;
   for (int g = 0; g < at.groups; g++) {
