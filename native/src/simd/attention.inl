@@ -47,8 +47,11 @@ template <class Kv> void attend_span(const AttnArgs& a, Tile& tile, const SpanVi
     const Micro& micro = tile.micro[i];
     const Range seen = clip(micro.sees, base, kSpan);
     if (!seen.empty()) Kv::score(a, tile, micro, span, seen);
-    for (int r = micro.first; r < micro.first + micro.n; r++)
-      soften(tile.s + r * kScoreStride, blocks_of(seen), clip(tile.query_sees[r], base, kSpan), a.softcap, tile.m[r], tile.l[r]);
+    const auto each_query = [&](auto change) {
+      for (int r = micro.first; r < micro.first + micro.n; r++) change(r, tile.s + r * kScoreStride, clip(tile.query_sees[r], base, kSpan));
+    };
+    each_query([&](int r, float* s, Range visible) { tile.m[r] = top_score(s, blocks_of(seen), visible, a.softcap); });
+    each_query([&](int r, float* s, Range visible) { tile.l[r] = soften(s, blocks_of(seen), visible, tile.m[r]); });
   }
   merge_sums(tile);
   Kv::weigh(tile, span, base);

@@ -129,28 +129,39 @@ template <int kBytes, int N> class Fetch {
 // for the next vector would push one of them out to memory and back at every step. (An index, since a pointer might lead to the sums.)
 inline void load_again(ptrdiff_t& i) { asm("" : "+r"(i)); }
 
-// Scores to probabilities in place, over some sub-blocks of one query's row, of whose positions it sees `seen`. Sets m and l.
-inline void soften(float* s, Range blocks, Range seen, float cap, float& m, float& l) {
-  const auto each = [&](auto change) {
-    for (float* at = s + blocks.begin * kSubBlock; at < s + blocks.end * kSubBlock; at += kSubBlock) change(at);
-  };
-  m = kUnseen, l = 0.0f;
-  if (seen.empty()) return each([](float* at) { store(at, zero()); });
-  if (cap > 0) each([&](float* at) { store(at, mul(set1(cap), tanh(div(load(at), set1(cap))))); });
+// A softmax in two steps, each over all queries of a micro-tile in turn, so that no query waits for the maximum or the sum of another.
+// Both over some sub-blocks of one query's row of scores, of whose positions it sees `seen`.
+template <class Change> inline void each_block(float* s, Range blocks, Change change) {
+  for (float* at = s + blocks.begin * kSubBlock; at < s + blocks.end * kSubBlock; at += kSubBlock) change(at);
+}
+
+// Caps scores, takes away those that the query does not see, and gives the largest of the others.
+inline float top_score(float* s, Range blocks, Range seen, float cap) {
+  if (seen.empty()) {
+    each_block(s, blocks, [](float* at) { store(at, zero()); });
+    return kUnseen;
+  }
+  if (cap > 0) each_block(s, blocks, [&](float* at) { store(at, mul(set1(cap), tanh(div(load(at), set1(cap))))); });
   if (seen.begin > blocks.begin * kSubBlock || seen.end < blocks.end * kSubBlock)
-    each([&](float* at) {
+    each_block(s, blocks, [&](float* at) {
       const int first = static_cast<int>(at - s);
       store(at, keep_lanes(load(at), seen.begin - first, seen.end - first, set1(-__builtin_inff())));
     });
-  V16 top = set1(kUnseen), total = zero();
-  each([&](float* at) { top = max(top, load(at)); });
-  m = hmax(top);
-  each([&](float* at) {
-    const V16 p = exp_small(sub(load(at), set1(m)));
+  V16 top = set1(kUnseen);
+  each_block(s, blocks, [&](float* at) { top = max(top, load(at)); });
+  return hmax(top);
+}
+
+// Scores to probabilities in place; their sum.
+inline float soften(float* s, Range blocks, Range seen, float top) {
+  if (seen.empty()) return 0.0f;
+  V16 total = zero();
+  each_block(s, blocks, [&](float* at) {
+    const V16 p = exp_small(sub(load(at), set1(top)));
     store(at, p);
     total = add(total, p);
   });
-  l = hsum(total);
+  return hsum(total);
 }
 
 // One lane a query. A query that sees nothing of the span has m = kUnseen, l = 0: keep is 1, and what is taken is 0.
