@@ -12,15 +12,15 @@ from camshaft.gateway.breaker import BreakerConfig, Turn
 from camshaft.gateway.outcome import Outcome, Verdict
 from camshaft.gateway.policy import Job, RouteConfig, make_policy
 from camshaft.gateway.prefix import chain
-from camshaft.gateway.route import Router
+from camshaft.gateway.route import Lease, Router
 from camshaft.types import Load, ReplicaInfo
 
 INFO = ReplicaInfo("same", 8192, 32, 512, 131_072, 32)
 
 
-def router_of(n: int = 3, info: ReplicaInfo = INFO, breaker: BreakerConfig = BreakerConfig(), **settings: object) -> Router:
+def router_of(n: int = 3, info: ReplicaInfo = INFO, **settings: object) -> Router:
     config = RouteConfig(**settings)  # type: ignore[arg-type]
-    router = Router(make_policy(config), config, breaker, random.Random(1))
+    router = Router(make_policy(config), config, BreakerConfig(), random.Random(1))
     for i in range(n):
         router.join(f"r{i}", info, 0.0)
     return router
@@ -30,6 +30,12 @@ def prompt(seed: int, n: int = 640) -> Job:
     dice = random.Random(seed)
     ids = [dice.randrange(50_000) for _ in range(n)]
     return Job(chain(ids, 64, ""), n, 20)
+
+
+def placed(router: Router, job: Job, now: float) -> Lease:
+    lease = router.place(job, now)
+    assert lease is not None
+    return lease
 
 
 def in_flight(router: Router) -> list[tuple[int, float, int]]:
@@ -51,12 +57,18 @@ def test_a_burst_within_one_report_interval_is_spread_evenly() -> None:
 def test_a_client_that_leaves_takes_its_numbers_with_it() -> None:
     """One count leaked per disconnect; after a day all traffic went to the one that had been restarted (gateway failures, row 1)."""
     router = router_of(2)
-    for i in range(50):
-        with pytest.raises(ConnectionResetError), router.place(prompt(i), float(i)) as lease:  # type: ignore[union-attr]
+
+    def cut(lease: Lease, i: int) -> None:
+        with lease:
             lease.started(0, i + 0.1)
             if i % 2:
                 lease.produced(1, i + 0.2)
             raise ConnectionResetError
+
+    for i in range(50):
+        lease = placed(router, prompt(i), float(i))
+        with pytest.raises(ConnectionResetError):
+            cut(lease, i)
         lease.close(Outcome.SUCCESS, i + 0.5)
     assert in_flight(router) == [(0, 0, 0)] * 2
 
@@ -77,8 +89,7 @@ def test_a_replica_that_comes_back_empty_gets_a_ramp() -> None:
     """A restarted worker with an empty tree drew all traffic until it fell over (gateway failures, row 6)."""
     router = router_of(3, slow_start_s=10.0)
     for i in range(60):
-        lease = router.place(prompt(i), float(i))
-        assert lease is not None
+        lease = placed(router, prompt(i), float(i))
         lease.produced(1, i + 0.5)
         lease.close(Outcome.SUCCESS, i + 0.6)
     router.leave("r1")
@@ -95,8 +106,7 @@ def test_a_replica_that_comes_back_empty_gets_a_ramp() -> None:
 
 def test_what_was_known_of_a_replica_goes_with_it() -> None:
     router = router_of(2)
-    first = router.place(prompt(7), 0.0)
-    assert first is not None
+    first = placed(router, prompt(7), 0.0)
     first.close(Outcome.SUCCESS, 1.0)
     assert {c.name: c.n_fresh for c in router.candidates(prompt(7), 1.0)}[first.replica] == 0
     router.leave(first.replica)
@@ -119,10 +129,9 @@ def test_a_request_without_a_prompt_goes_to_the_least_loaded() -> None:
     """A body that the router could not read raised inside it, and the client hung (gateway failures, row 7)."""
     for policy in ("prefix_cost", "least_tokens", "round_robin"):
         router = router_of(2, policy=policy)
-        busy = router.place(prompt(1), 0.0)
+        busy = placed(router, prompt(1), 0.0)
         for job in (Job(), Job((), 0, 0), Job((), -5, -5), Job((1, 2, 3), 0, 0), Job((), 10**9, 10**9, -3)):
-            lease = router.place(job, 0.0)
-            assert lease is not None and busy is not None
+            lease = placed(router, job, 0.0)
             assert lease.replica != busy.replica
             lease.close(Outcome.NEUTRAL, 0.0)
             if policy == "round_robin":
@@ -131,15 +140,13 @@ def test_a_request_without_a_prompt_goes_to_the_least_loaded() -> None:
 
 def test_a_prefix_is_worth_going_back_for_and_not_for_ever() -> None:
     router = router_of(3, room_s=100.0)
-    first = router.place(prompt(5, 4096), 0.0)
-    assert first is not None
+    first = placed(router, prompt(5, 4096), 0.0)
     first.produced(1, 1.0)
     first.close(Outcome.SUCCESS, 2.0)
     again = [router.place(prompt(5, 4096), 3.0 + i) for i in range(3)]
     assert {lease.replica for lease in again if lease} == {first.replica}
     for i in range(8):
-        pile = router.place(prompt(100 + i, 4096), 10.0)
-        assert pile is not None
+        placed(router, prompt(100 + i, 4096), 10.0)
     spread = Counter(c.n_running for c in router.candidates(Job(), 10.0))
     assert max(spread) - min(spread) <= 2, "affinity held on to a replica with a queue"
 
@@ -154,7 +161,8 @@ def test_a_replica_is_kept_just_full() -> None:
     taken = []
     while router.has_room(1, 0.0):
         taken.append(router.place(Job((), 10, 10, 1), 0.0))
-    assert len(taken) == 4 and all(taken)
+    assert len(taken) == 4
+    assert all(taken)
     assert router.place(Job((), 10, 10, 1), 0.0) is None
     realtime = []
     while router.has_room(0, 0.0):
@@ -178,12 +186,11 @@ def test_back_pressure_is_obeyed_and_another_is_asked() -> None:
     """A 429 from a replica counted as a fault, and its Retry-After was forgotten (gateway failures, row 5)."""
     router = router_of(2)
     for _ in range(20):
-        lease = router.place(Job((), 10, 1), 0.0)
-        assert lease is not None
+        lease = placed(router, Job((), 10, 1), 0.0)
         lease.close(Verdict(Outcome.NEUTRAL, elsewhere=True, rest_s=2.0 if lease.replica == "r0" else 0.0), 0.0)
     assert lease.replica == "r1"
     assert router.next_timer(0.0) == 2.0
-    assert {router.place(Job((), 10, 1), 2.0).replica for _ in range(2)} == {"r0", "r1"}  # type: ignore[union-attr]
+    assert {placed(router, Job((), 10, 1), 2.0).replica for _ in range(2)} == {"r0", "r1"}
 
 
 def test_the_one_that_failed_is_not_asked_again_while_there_is_another() -> None:
@@ -197,7 +204,7 @@ def test_the_one_that_failed_is_not_asked_again_while_there_is_another() -> None
 def test_a_stream_moves_only_to_one_that_computes_alike() -> None:
     router = router_of(1)
     router.join("other", ReplicaInfo("different"), 0.0)
-    assert {router.place(Job(numerics_id="different"), 0.0).replica for _ in range(3)} == {"other"}  # type: ignore[union-attr]
+    assert {placed(router, Job(numerics_id="different"), 0.0).replica for _ in range(3)} == {"other"}
     assert router.place(Job(numerics_id="unheard of"), 0.0) is None
     assert router.numerics_ids() == {"same", "different"}
 
@@ -225,7 +232,7 @@ def test_a_slow_replica_gets_less() -> None:
 def test_others_work_on_a_replica_counts() -> None:
     router = router_of(2)
     router.report("r0", Load(running=20, waiting=12, at=0.0), 0.0)
-    assert [router.place(Job((), 10, 1), 0.1).replica for _ in range(3)] == ["r1"] * 3  # type: ignore[union-attr]
+    assert [placed(router, Job((), 10, 1), 0.1).replica for _ in range(3)] == ["r1"] * 3
     assert router.candidates(Job(), 10.0)[0].n_running == 0, "a report that is old is not believed"
 
 
@@ -233,14 +240,14 @@ def test_a_machine_that_others_keep_busy_counts_as_slower() -> None:
     router = router_of(2)
     router.report("r0", Load(running=0, waiting=0, utilisation=0.9, at=0.0), 0.0)
     shares = [c.share for c in router.candidates(Job(), 0.0)]
-    assert shares[0] == pytest.approx(0.2) and shares[1] == 1.0
+    assert shares[0] == pytest.approx(0.2)
+    assert shares[1] == 1.0
 
 
 def test_a_cache_that_does_not_hold_what_it_should_is_believed_less() -> None:
     router = router_of(1)
     for i in range(40):
-        lease = router.place(prompt(3), float(i))
-        assert lease is not None
+        lease = placed(router, prompt(3), float(i))
         lease.started(0, i + 0.1)
         lease.produced(1, i + 0.2)
         lease.close(Outcome.SUCCESS, i + 0.3)
@@ -275,14 +282,14 @@ def test_faults_open_a_replica_and_a_probe_closes_it() -> None:
     for name in ("r0", "r1", "r2"):
         router.join(name, INFO, 0.0)
     while not turns:
-        lease = router.place(Job(), 0.0)
-        assert lease is not None
+        lease = placed(router, Job(), 0.0)
         lease.close(Outcome.FAULT if lease.replica == "r1" else Outcome.SUCCESS, 0.0)
-    assert turns[-1].subject == "r1" and turns[-1].after == "open"
-    assert {router.place(Job(), 1.0).replica for _ in range(9)} == {"r0", "r2"}  # type: ignore[union-attr]
+    assert turns[-1].subject == "r1"
+    assert turns[-1].after == "open"
+    assert {placed(router, Job(), 1.0).replica for _ in range(9)} == {"r0", "r2"}
     for _ in range(2):
-        probe = router.place(Job(), 6.0)
-        assert probe is not None and probe.replica == "r1"
+        probe = placed(router, Job(), 6.0)
+        assert probe.replica == "r1"
         probe.close(Outcome.SUCCESS, 6.1)
     assert turns[-1].after == "closed"
 
@@ -293,7 +300,7 @@ def test_so_many_are_never_ejected_that_too_few_are_left() -> None:
         lease = router.place(Job(), 0.0)
         assert lease is not None, "all rest, and nobody is asked"
         lease.close(Outcome.FAULT, 0.0)
-    assert {router.place(Job(), 0.1).replica for _ in range(9)} == {"r0", "r1", "r2"}  # type: ignore[union-attr]
+    assert {placed(router, Job(), 0.1).replica for _ in range(9)} == {"r0", "r1", "r2"}
 
 
 def test_a_version_that_fails_rests_as_a_whole() -> None:
@@ -303,7 +310,9 @@ def test_a_version_that_fails_rests_as_a_whole() -> None:
         assert trial is not None
         trial.close(Outcome.FAULT, 0.0)
     refusal = router.refusal(0.0)
-    assert isinstance(refusal, CircuitOpen) and refusal.retry_after_s is not None and refusal.retry_after_s > 1
+    assert isinstance(refusal, CircuitOpen)
+    assert refusal.retry_after_s is not None
+    assert refusal.retry_after_s > 1
     again = router_of(2)
     again.restore(router.snapshot(0.0), 1000.0)
     assert isinstance(again.refusal(1000.0), CircuitOpen), "a restart forgets no open circuit"
