@@ -17,7 +17,7 @@ class RouteConfig:
 
     policy: str = opt("prefix_cost", "prefix_cost, least_tokens, round_robin, or yours as module:Class")
     decode_weight: float = opt(2.0, "what an expected output token counts beside a prompt token", lo=0, hi=1000)
-    miss_weight: float = opt(1.0, "what computing a prompt token again counts beside one that waits already (prefix_cost)", lo=0, hi=1000)
+    miss_weight: float = opt(3.0, "what computing a prompt token again counts beside one that waits already; prefix_cost", lo=0, hi=1000)
     request_tokens: int = opt(32, "prompt tokens that a request counts for by itself, whatever its length", lo=0, hi=100_000)
     room_s: float = opt(1.0, "prompt tokens sent ahead to a replica: what it computes in so many seconds", lo=0.01, hi=3600)
     seqs: int = opt(32, "sequences at once for a replica that does not say how many it runs", lo=1, hi=100_000)
@@ -27,6 +27,9 @@ class RouteConfig:
     half_s: float = opt(5.0, "busy seconds after which a measurement of speed counts half", lo=0.1, hi=3600)
     usual_per_s: float = opt(1000.0, "prompt tokens a second before anything was measured", lo=0.1, hi=1e9)
     lease_s: float = opt(3600.0, "a request in flight for longer than this was lost track of; above every deadline", lo=1, hi=1e6)
+
+
+BLIND = ("least_tokens", "round_robin")  # policies that do not look at prefixes
 
 
 class Job(NamedTuple):
@@ -108,9 +111,7 @@ def make_policy(config: RouteConfig) -> Policy:
     if name == "prefix_cost":
         return PrefixCost(config)
     if ":" not in name:
-        raise ConfigError(
-            f"unknown routing policy {name!r}{suggest(name, ('prefix_cost', 'least_tokens', 'round_robin'))}; yours is module:Class"
-        )
+        raise ConfigError(f"unknown routing policy {name!r}{suggest(name, ('prefix_cost', *BLIND))}; yours is module:Class")
     return _imported(name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from camshaft.errors import CamshaftError, CircuitOpen, Unavailable
 from camshaft.gateway.breaker import Breaker, BreakerConfig, Turn, must_panic
 from camshaft.gateway.ledger import Lease, Ledger
 from camshaft.gateway.outcome import Outcome
-from camshaft.gateway.policy import Candidate, Job, Policy, RouteConfig
+from camshaft.gateway.policy import BLIND, Candidate, Job, Policy, RouteConfig
 from camshaft.gateway.prefix import BLOCK
 from camshaft.gateway.speed import mean
 from camshaft.types import Load, ReplicaInfo
@@ -20,6 +20,7 @@ __all__ = ["Job", "Lease", "Lost", "Router"]
 
 _RAMP_LEAST = 0.1
 _SHARE_LEAST = 0.2  # of a machine that somebody else keeps busy
+_DONE_MOST = 0.8  # of a prompt in work, what is taken as done already from the time that it has taken
 _AGAIN_S = 1.0  # to come back after, where nothing better is known
 
 
@@ -35,7 +36,8 @@ class Router:
 
     A job has room where fewer than max_num_seqs requests of its class or better run, fewer prompt tokens of theirs wait than the replica
     computes in `room_s` (or in a step), and its KV cache is not full. So a better class passes a worse one, which the replica preempts; all
-    classes together stay within twice max_num_seqs.
+    classes together stay within twice max_num_seqs. Where much of its prompt is cached it may wait behind more tokens, in proportion to
+    those that it saves there: what would be computed twice elsewhere is worth some waiting.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Router:
     ) -> None:
         self._policy = policy
         self._config = config
+        self._worth = 0.0 if config.policy in BLIND else config.miss_weight  # of a cached token, in tokens to wait behind
         self._breaker_config = breaker
         self._dice = dice
         self._told = told
@@ -97,8 +100,8 @@ class Router:
     # ----------------------------------------------------------------------------------------------------- decisions
 
     def has_room(self, rank: int, now: float) -> bool:
-        """Whether `place` would find somewhere for a short job of this class."""
-        return any(self._room(ledger, rank, 0, now) for ledger in self._askable(now))
+        """Whether `place` would find somewhere for a short job of this class. One with a cached prefix may find room even where not."""
+        return any(self._room(ledger, Job(rank=rank), 0, now) for ledger in self._askable(now))
 
     def place(self, job: Job, now: float, avoid: Collection[str] = ()) -> Lease | None:
         """A place for the job, counted at once; None where no replica has room or may be asked right now.
@@ -107,13 +110,14 @@ class Router:
         """
         able = [ledger for ledger in self._askable(now) if not job.numerics_id or ledger.info.numerics_id == job.numerics_id]
         able = [ledger for ledger in able if ledger.name not in avoid] or able
-        roomy = [ledger for ledger in able if self._room(ledger, job.rank, ledger.fresh(job, BLOCK), now)]
+        fresh = {ledger: ledger.fresh(job, BLOCK) for ledger in able}
+        roomy = [ledger for ledger in able if self._room(ledger, job, fresh[ledger], now)]
         if not roomy:
             return None
         # A probe is somebody who can still be tried elsewhere, from the start.
         probed = [] if avoid or job.numerics_id else [ledger for ledger in roomy if self._breakers[ledger.name].wants_probe(now)]
-        ledger = self._chosen(job, probed or roomy, now)
-        lease = Lease(ledger, job, ledger.fresh(job, BLOCK), self._config, now)
+        ledger = self._chosen(job, {ledger: fresh[ledger] for ledger in probed or roomy}, now)
+        lease = Lease(ledger, job, fresh[ledger], self._config, now)
         lease.under(self._breakers[ledger.name].ask(now, force=True))
         ledger.prefixes.use(job.blocks)
         self._turn += 1
@@ -146,7 +150,7 @@ class Router:
 
     def candidates(self, job: Job, now: float) -> list[Candidate]:
         """Every replica as `job` sees it, whether or not it may be asked; for status pages and metrics too."""
-        return self._views(job, list(self._ledgers.values()), now)
+        return self._views({ledger: ledger.fresh(job, BLOCK) for ledger in self._ledgers.values()}, now)
 
     # --------------------------------------------------------------------------------------------------------- state
 
@@ -172,43 +176,46 @@ class Router:
             return there
         return [ledger for ledger in there if self._breakers[ledger.name].may_ask(now)]
 
-    def _room(self, ledger: Ledger, rank: int, n_tokens: int, now: float) -> bool:
+    def _room(self, ledger: Ledger, job: Job, n_fresh: int, now: float) -> bool:
         everything = ledger.in_flight()
         if now < ledger.rest_until:
             return False
         if not everything.n:
             return True
-        mine = ledger.in_flight(rank)
+        mine = ledger.in_flight(job.rank)
         n_seqs = ledger.n_seqs(self._config)
         ramp = self._ramp(ledger, now)
         kv_tokens = ledger.info.kv_tokens
+        n_saved = max(0, job.n_prompt - n_fresh)
         return (
             mine.n + ledger.others(self._config.fresh_s, now) < max(1, ramp * n_seqs)
             and everything.n < 2 * n_seqs
-            and mine.n_waiting < ledger.n_ahead(self._config, ramp * self._per_s(ledger, now))
-            and (not kv_tokens or ledger.n_kv + n_tokens <= kv_tokens)
+            and mine.n_waiting < ledger.n_ahead(self._config, ramp * self._per_s(ledger, now)) + self._worth * n_saved
+            and (not kv_tokens or ledger.n_kv + n_fresh <= kv_tokens)
         )
 
-    def _chosen(self, job: Job, ledgers: Sequence[Ledger], now: float) -> Ledger:
-        by_name = {ledger.name: ledger for ledger in ledgers}
-        name = self._policy.choose(job, self._views(job, ledgers, now))
+    def _chosen(self, job: Job, fresh: Mapping[Ledger, int], now: float) -> Ledger:
+        by_name = {ledger.name: ledger for ledger in fresh}
+        name = self._policy.choose(job, self._views(fresh, now))
         # A policy of somebody's own may answer anything; the request is served all the same.
-        return by_name.get(name) or min(ledgers, key=lambda ledger: (ledger.in_flight(), ledger.turn))
+        return by_name.get(name) or min(fresh, key=lambda ledger: (ledger.in_flight(), ledger.turn))
 
-    def _views(self, job: Job, ledgers: Sequence[Ledger], now: float) -> list[Candidate]:
+    def _views(self, fresh: Mapping[Ledger, int], now: float) -> list[Candidate]:
         usual = self._usual()
         views = []
-        for ledger in ledgers:
+        for ledger, n_fresh in fresh.items():
             n, n_waiting = ledger.in_flight()
             work, busy_s = ledger.decode.totals
+            per_s = ledger.prefill.per_s(usual, n_waiting, now)
+            done = min(per_s * ledger.prefill.silent_s(now), _DONE_MOST * n_waiting)
             views.append(
                 Candidate(
                     name=ledger.name,
                     n_running=n + ledger.others(self._config.fresh_s, now),
-                    n_waiting=n_waiting,
+                    n_waiting=n_waiting - done,
                     n_decode=ledger.n_decode,
-                    n_fresh=ledger.fresh(job, BLOCK),
-                    prefill_per_s=ledger.prefill.per_s(usual, n_waiting, now),
+                    n_fresh=n_fresh,
+                    prefill_per_s=per_s,
                     decode_per_s=work / busy_s if busy_s > 0 else 0.0,
                     share=self._ramp(ledger, now) * max(_SHARE_LEAST, 1 - ledger.idle_utilisation(self._config.fresh_s, now)),
                     turn=ledger.turn,

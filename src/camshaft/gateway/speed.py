@@ -36,6 +36,10 @@ class Rate:
         """(work, busy seconds), as far as they are remembered; for the mean over a pool."""
         return self._work, self._busy_s
 
+    def silent_s(self, now: float) -> float:
+        """Busy time that no credit accounts for yet."""
+        return max(0.0, now - self._mark) if self.pending else 0.0
+
     def per_s(self, usual: float, in_hand: float, now: float) -> float:
         """The measured rate, leaning on `usual` (the pool's) like one busy second of evidence.
 
@@ -43,9 +47,7 @@ class Rate:
         that over the time since the last sign of life.
         """
         work, busy_s = self._work + usual, self._busy_s + 1.0
-        if not self.pending:
-            return work / busy_s
-        return min(work / busy_s, (work + in_hand) / (busy_s + max(0.0, now - self._mark)))
+        return min(work / busy_s, (work + in_hand) / (busy_s + self.silent_s(now))) if self.pending else work / busy_s
 
 
 def mean(rates: list[Rate], usual: float) -> float:
