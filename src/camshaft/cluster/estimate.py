@@ -28,9 +28,10 @@ class TokenEstimate:
             return max(1, round(prompt_chars(prompt) / self._prompt.value))
         return max(1, len(prompt.ids))
 
-    def tokens_of_events(self, n_events: int) -> float:
-        """About how many tokens came in `n_events` events of a stream."""
-        return n_events * self._event.value
+    @property
+    def tokens_per_event(self) -> float:
+        """About how many tokens come in one event of a stream."""
+        return self._event.value
 
     def learn(self, prompt: Prompt, n_prompt: int) -> None:
         """The server counted `n_prompt` tokens in this prompt."""

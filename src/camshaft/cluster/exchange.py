@@ -167,6 +167,8 @@ class Link(asyncio.Protocol):
         self._free = free
         self._lost = lost
         self._transport: asyncio.Transport | None = None
+        self._parts: list[bytes] = []  # body of the bytes that are being parsed
+        self.on_body = self._parts.append  # called by httptools, once for each chunk of each packet
         self._parser = HttpResponseParser(self)
         self._response: Response | None = None
         self._heard = False  # a byte of this answer
@@ -236,9 +238,13 @@ class Link(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except HttpParserError:
+            if self._parts:
+                self._give()
             self.fail(HttpFault("nonsense", "the answer is not HTTP/1.1", heard=True))
             return
-        if self._n_bare > MAX_BARE_BYTES:
+        if self._parts:
+            self._give()
+        elif self._n_bare > MAX_BARE_BYTES:
             self.fail(HttpFault("nonsense", f"more than {MAX_BARE_BYTES} bytes of headers came", heard=True))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -251,7 +257,21 @@ class Link(asyncio.Protocol):
         else:
             response.fail(HttpFault("cut", "the server closed the connection before its answer was complete", heard=self._heard))
 
+    def _give(self) -> None:
+        """What the packet had of the body, in one."""
+        parts = self._parts
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self._n_bare = 0
+        if self._response is not None:
+            self._response.add(body)
+
     # ------------------------------------------------------------------------------------------------- httptools
+
+    def on_message_begin(self) -> None:
+        if self._response is None:
+            # An answer that nobody asked for would be taken for that to the next question.
+            self.drop()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._headed:
@@ -266,14 +286,11 @@ class Link(asyncio.Protocol):
         self._to_the_end = "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "").lower()
         self._response.begin(status, headers)
 
-    def on_body(self, body: bytes) -> None:
-        self._n_bare = 0
-        if self._response is not None:
-            self._response.add(body)
-
     def on_message_complete(self) -> None:
         if not self._headed:
             return  # 100 Continue and its like
+        if self._parts:
+            self._give()
         response, self._response = self._response, None
         if response is None:
             return

@@ -34,6 +34,7 @@ class Answer:
         self.over = False  # [DONE] was read
         self._prompt = prompt
         self._estimate = estimate
+        self._per_event = estimate.tokens_per_event
         self._key = key
         self._parser = SseParser(MAX_EVENT_BYTES)
         self._calls = _Calls()
@@ -52,9 +53,9 @@ class Answer:
                 if payload == b"[DONE]":
                     self.over = True
                     break
-                if self._take(_decode_chunk(payload), texts, found) or name != "error":
-                    continue
-                raise in_stream(payload, self._key)
+                chunk = _decode_chunk(payload)
+                if not self._take(chunk, texts, found) and name == "error":
+                    raise in_stream(payload, self._key)
         except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
             raise ReplicaLost("the server sent something that is no part of an answer") from None
         self._flush(texts, found)
@@ -82,16 +83,23 @@ class Answer:
 
     def _take(self, chunk: ForeignChunk, texts: list[str], found: list[Delta]) -> bool:
         """False where it has none of what an answer is made of."""
+        choices = chunk.choices
+        if choices and chunk.usage is None and chunk.error is UNSET:
+            # What nearly every chunk is.
+            for choice in choices:
+                self._take_choice(choice, texts, found)
+            return True
         if chunk.error is not UNSET and bytes(chunk.error) != b"null":
             raise in_stream(bytes(chunk.error), self._key)
         if chunk.usage is not None:
             self._usage = chunk.usage
-        for choice in chunk.choices or ():
-            if choice.index == 0:
-                self._take_choice(choice, texts, found)
-        return chunk.choices is not None or chunk.usage is not None
+        for choice in choices or ():
+            self._take_choice(choice, texts, found)
+        return choices is not None or chunk.usage is not None
 
     def _take_choice(self, choice: ForeignChoice, texts: list[str], found: list[Delta]) -> None:
+        if choice.index:
+            return  # never asked for
         if choice.finish_reason is not None:
             self._reason, self._matched = choice.finish_reason, choice.stop_reason
         piece = choice.delta or choice.message or _NOTHING
@@ -116,7 +124,7 @@ class Answer:
     def _n_new(self) -> int:
         """Tokens since the last delta, about; fractions are carried."""
         told = self._n_told
-        self._n_told = max(told, round(self._estimate.tokens_of_events(self._n_events)))
+        self._n_told = round(self._n_events * self._per_event)
         return self._n_told - told
 
     def _counted(self) -> Usage:

@@ -33,6 +33,12 @@ class SseParser:
 
     def feed_raw(self, chunk: bytes) -> list[tuple[str, bytes, str | None]]:
         """The same as (name, data, id): for who decodes the data anyway. The name is "" where the event gave none."""
+        if chunk.startswith(b"data: ") and chunk.endswith(b"\n\n") and not (self._rest or self._data or self._event or self._skip_lf):
+            # Whole events of one line each, as nearly every server writes them.
+            parts = chunk[6:-2].split(b"\n\ndata: ")
+            if chunk.count(b"\n") == 2 * len(parts) and b"\r" not in chunk and len(chunk) <= self._most:
+                self._began = True
+                return [("", part, self._id) for part in parts]
         if self._skip_lf and chunk.startswith(b"\n"):
             chunk = chunk[1:]
         if chunk:

@@ -42,7 +42,7 @@ def test_a_conversation_counts_with_its_tools() -> None:
 
 def test_tokens_of_an_event() -> None:
     estimate = TokenEstimate()
-    assert estimate.tokens_of_events(3) == 3
+    assert estimate.tokens_per_event == 1
     for _ in range(100):
         estimate.learn_events(10, 80)
-    assert 60 < estimate.tokens_of_events(10) <= 80
+    assert 6 < estimate.tokens_per_event <= 8

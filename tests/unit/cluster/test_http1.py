@@ -99,6 +99,16 @@ async def test_a_connection_that_the_server_let_go_of_is_replaced() -> None:
         client.close()
 
 
+async def test_an_answer_too_many_is_not_taken_for_the_next_one() -> None:
+    async def script(raw: Raw) -> None:
+        raw.say(plain(b"first") + plain(b"smuggled") if len(server.connections) == 1 else plain(b"second"))
+
+    async with raw_server(script) as server:
+        client = client_of(server)
+        assert [await whole(client) for _ in range(2)] == [b"first", b"second"]
+        client.close()
+
+
 async def test_an_answer_cut_short_is_a_fault_before_and_after_its_first_byte() -> None:
     async def at_once(raw: Raw) -> None:
         raw.hang_up()
