@@ -2,9 +2,9 @@
 
     echo '{"host": ..., "port": ..., "kind": "closed", ...}' | python -P load.py
 
-Fields of the task: `Task` below. One thread, connections kept alive, and an answer is looked at for nothing but its end, so that what is measured
-costs far more than the measuring. A request's time runs from the moment at which it was due, so that a server that falls behind shows it.
-Prints one JSON object. Any answer but a complete one with status 200 ends it with an error.
+Fields of the task: `Task` below. One thread, connections kept alive, and an answer is looked at for nothing but its end, so that what
+is measured costs far more than the measuring. A request's time runs from the moment at which it was due, so that a server that falls
+behind shows it. Prints one JSON object. Any answer but a complete one with status 200 ends it with an error.
 """
 
 from __future__ import annotations
@@ -113,6 +113,8 @@ class Load:
         self.free: deque[Connection] = deque()
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._heard: asyncio.Semaphore | None = None
+        self._n_open = 0
+        self._all_free = asyncio.Event()
 
     async def connect(self) -> Connection:
         loop = asyncio.get_running_loop()
@@ -131,6 +133,8 @@ class Load:
             connection.send(now)
         else:
             self.free.append(connection)
+            if len(self.free) == self._n_open:
+                self._all_free.set()
 
     def heard(self, connection: Connection) -> None:
         if self._heard is not None and connection.due:
@@ -160,7 +164,7 @@ class Load:
         self.begin_at = time.perf_counter() + RAMP_S
         self.end_at = self.begin_at + task.seconds + LIMIT_S
         self.free.extend([await self.connect() for _ in range(8)])
-        n_open, began = 8, time.perf_counter()
+        self._n_open, began = 8, time.perf_counter()
         for i in range(int((task.seconds + RAMP_S) * task.rate)):
             due = began + i / task.rate
             pause = due - time.perf_counter()
@@ -169,14 +173,14 @@ class Load:
             if self.over.done():
                 self.over.result()
             if not self.free:
-                if n_open >= task.connections:
-                    raise RuntimeError(f"{n_open} requests are open at {task.rate:.0f}/s: the server does not keep up")
+                if self._n_open >= task.connections:
+                    raise RuntimeError(f"{self._n_open} requests are open at {task.rate:.0f}/s: the server does not keep up")
                 self.free.append(await self.connect())
-                n_open += 1
+                self._n_open += 1
+            self._all_free.clear()
             self.free.pop().send(due)
         async with asyncio.timeout(LIMIT_S):
-            while len(self.free) < n_open:
-                await asyncio.sleep(0.01)
+            await self._all_free.wait()
         return {"rate": len(self.taken) / task.seconds, **quantiles(self.taken)}
 
     async def idle(self) -> dict[str, Any]:
