@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from camshaft.config import suggest
 from camshaft.formats import catalogue, hub
+from camshaft.gateway.folder import default_folder
 from camshaft.gateway.spec import MAX_REPLICAS, MAX_WEIGHT, FleetSpec, GatewayConfig, ModelSpec, VersionConfig, VersionSpec
 from camshaft.gateway.table import Problems
 
@@ -180,13 +181,14 @@ def _tenants(spec: FleetSpec, problems: Problems) -> None:
 # ----------------------------------------------------------------------------------------------------- this machine
 
 
-def whole_paths(config: GatewayConfig, folder: Path) -> GatewayConfig:
-    """With the paths that it names seen from `folder`, where the file is."""
+def whole_paths(config: GatewayConfig, file: Path) -> GatewayConfig:
+    """With the paths that it names seen from where the file is, and a folder for the state where it names none."""
 
     def whole(path: str) -> str:
-        return str(folder / Path(path).expanduser()) if path else ""
+        return str(file.absolute().parent / Path(path).expanduser()) if path else ""
 
-    return dataclasses.replace(config, state_dir=whole(config.state_dir), tls_cert=whole(config.tls_cert), tls_key=whole(config.tls_key))
+    state_dir = whole(config.state_dir) or str(default_folder(file))
+    return dataclasses.replace(config, state_dir=state_dir, tls_cert=whole(config.tls_cert), tls_key=whole(config.tls_key))
 
 
 def places(spec: FleetSpec, env: Mapping[str, str], problems: Problems) -> None:

@@ -66,14 +66,15 @@ def parse(text: str, path: Path, env: Mapping[str, str] = os.environ) -> FleetSp
         raw = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise FileRejected(path.name, [f"is not TOML: {error}"]) from None
-    spec = _fleet(Table("", raw, problems), path.absolute().parent)
+    spec = _fleet(Table("", raw, problems), path)
     check.names(spec, problems)
     check.places(spec, env, problems)
     problems.settle(path.name)
     return spec
 
 
-def _fleet(top: Table, folder: Path) -> FleetSpec:
+def _fleet(top: Table, file: Path) -> FleetSpec:
+    folder = file.absolute().parent
     gateway = top.table("gateway")
     for key, hint in _ELSEWHERE.items():
         if gateway.raw(key) is not None:
@@ -85,7 +86,7 @@ def _fleet(top: Table, folder: Path) -> FleetSpec:
     limits = _limits(top, {})
     tenants = tuple(_tenant(name, table, limits, folder) for name, table in top.tables("tenants", MAX_TENANTS))
     top.close()
-    return FleetSpec(models, server, check.whole_paths(own, folder), tenants, _settled(limits))
+    return FleetSpec(models, server, check.whole_paths(own, file), tenants, _settled(limits))
 
 
 def _layered(table: Table, above: Layers) -> Layers:
