@@ -89,10 +89,10 @@ def _replicas(n: int) -> str:
 def _tenant(tenant: TenantSpec) -> str:
     config = tenant.config
     models = f"may ask for {', '.join(config.models)}" if config.models else "may ask for every model"
-    n = len(tenant.digests)
+    n = f"{len(tenant.digests)} key{'' if len(tenant.digests) == 1 else 's'}"
     tests = "; may choose versions" if config.tester else ""
     limits = "".join(f", {_PER[name]} {getattr(tenant.limits, name):,}" for name in _PER if getattr(tenant.limits, name))
-    return f"tenant {tenant.name}: {n} key{'' if n == 1 else 's'}, {models}, class {config.priority}, share {config.weight:g}{limits}{tests}"
+    return f"tenant {tenant.name}: {n}, {models}, class {config.priority}, share {config.weight:g}{limits}{tests}"
 
 
 # ------------------------------------------------------------------------------------------------------------ comparing

@@ -42,7 +42,7 @@ tester = true
 keys = ["sha256:{KEYS[1]}"]
 models = ["small"]
 priority = 1
-limits = { tokens_per_minute = 60000 }
+limits.tokens_per_minute = 60000
 """
 
 
