@@ -91,6 +91,7 @@ void attend_spans(const Queries& queries, Tile& tile, Range spans, Enter enter, 
     return view_span<typename Kv::T>(queries.a.kv, queries.row.table, queries.which.kv_head, i * kSpan, clip(tile.sees, i * kSpan, kSpan));
   };
   auto span = view(spans.begin);
+  if (tile.n_micros == 1) fetch_all(span.k, queries.a.kv.sub_block_bytes());
   for (int i = spans.begin; i < spans.end; i++) {
     const auto next = i + 1 < spans.end ? view(i + 1) : SpanView<typename Kv::T>{};
     span.ahead = i + 1 < spans.end ? next.k : span.k;

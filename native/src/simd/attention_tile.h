@@ -125,6 +125,12 @@ template <int kBytes, int N> class Fetch {
   ptrdiff_t done_ = 0;
 };
 
+// K of the first span, which no loop before it could fetch.
+template <class T> void fetch_all(const T* const* sub_blocks, size_t sub_block_bytes) {
+  Fetch<2 * kAlign, 2> ahead(sub_blocks, sub_block_bytes, 0, 1);
+  for (size_t done = 0; done < kSubBlocks / 2 * sub_block_bytes; done += kAlign) ahead.step();
+}
+
 // What index i leads to is loaded again behind this: the sums of a micro-tile fill the registers, and a broadcast that the compiler kept
 // for the next vector would push one of them out to memory and back at every step. (An index, since a pointer might lead to the sums.)
 inline void load_again(ptrdiff_t& i) { asm("" : "+r"(i)); }
