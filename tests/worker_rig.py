@@ -53,7 +53,7 @@ PATIENT = ReplicaConfig(start_s=90.0, warm_s=90.0, close_s=5.0, ping_s=0.05, sta
 
 
 def launcher(model: str = "", config: ReplicaConfig = PATIENT, command: tuple[str, ...] = COMMAND, **settings: object) -> ProcessLauncher:
-    return ProcessLauncher(WorkerSettings(model=model, **settings), config, command=command)  # type: ignore[arg-type]
+    return ProcessLauncher(WorkerSettings(model=model, drain_s=config.drain_s, **settings), config, command=command)  # type: ignore[arg-type]
 
 
 @asynccontextmanager

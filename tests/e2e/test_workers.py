@@ -202,6 +202,15 @@ async def test_a_worker_that_is_told_to_stop_finishes_what_runs() -> None:
         assert "status 0" in await backend.lost()
 
 
+async def test_streams_that_outlast_the_drain_are_told_so() -> None:
+    async with worker(SLOW, drain_s=0.1) as backend:
+        running = await begun(backend)
+        os.kill(backend.pid, signal.SIGTERM)
+        last = (await running)[-1]
+        assert isinstance(last, Failed)
+        assert last.error.code == "draining"
+
+
 async def test_closing_ends_what_runs_and_leaves_no_process() -> None:
     async with worker(SLOW) as backend:
         running = await begun(backend)

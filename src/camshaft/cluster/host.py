@@ -58,11 +58,17 @@ class Host:
         self._refusal = Draining("this replica is shutting down; try another")
         self._source, source = None, self._source
         self.link.send(wire.Bye(self._refusal.info()))
-        if source is not None and not self.over.is_set():
-            over, empty = asyncio.ensure_future(self.over.wait()), asyncio.ensure_future(self._empty.wait())
-            await asyncio.wait((over, empty), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
-            over.cancel()
-            empty.cancel()
+        if source is not None:
+            await self.emptied(longest_s)
+
+    async def emptied(self, longest_s: float) -> None:
+        """Returns when no stream is left, when nobody is there to read one, or when so much time has passed."""
+        tasks = [asyncio.ensure_future(event.wait()) for event in (self.over, self._empty)]
+        try:
+            await asyncio.wait(tasks, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
 
     # ---------------------------------------------------------------------------------------------------------- messages
 

@@ -14,6 +14,7 @@ from camshaft.cluster.wire import Frames, Message, WireError, frame
 M = TypeVar("M")
 
 _HIGH_WATER = 1 << 20  # bytes that may wait to be written before those who can wait do
+_FLUSH_AT = 1 << 16
 
 
 class Link(asyncio.Protocol, Generic[M]):
@@ -30,6 +31,7 @@ class Link(asyncio.Protocol, Generic[M]):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._out: list[bytes | bytearray] = []
+        self._n_out = 0  # bytes of it
         self._writable = asyncio.Event()
         self._writable.set()
         self._why = ""
@@ -48,6 +50,9 @@ class Link(asyncio.Protocol, Generic[M]):
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
+        self._n_out += len(data)
+        if self._n_out >= _FLUSH_AT:  # or one who sends without a pause would never hear that nobody reads
+            self._flush()
 
     async def writable(self) -> None:
         """Returns when the other end has read enough, or is gone."""
@@ -66,7 +71,7 @@ class Link(asyncio.Protocol, Generic[M]):
             self._transport.abort()
 
     def _flush(self) -> None:
-        out, self._out = self._out, []
+        out, self._out, self._n_out = self._out, [], 0
         if out and self._transport is not None and not self._transport.is_closing():
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 

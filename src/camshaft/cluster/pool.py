@@ -72,11 +72,11 @@ class Pool:
         Raises Unavailable where the new one does not come up: then the old one goes on as if nothing had been.
         """
         old = self._get(name)
+        if name in self._leaving:
+            raise Unavailable(f"{name} is being replaced or ended already")
         if old.state != "ready":
             await old.restart("restarted by hand")
             return old
-        if name in self._leaving:
-            raise Unavailable(f"{name} is being replaced already")
         self._leaving.add(name)
         new = self._add()
         done = False

@@ -89,13 +89,15 @@ class Replica:
 
     async def drain(self, reason: str) -> None:
         """Take nothing new, let streams end for `drain_s`, then be gone. One that is not ready is gone at once."""
+        living = self._living
         if self.state == "ready" and self._backend is not None:
             self._backend.hold()
             self._become("draining", reason)
             await _first(self._backend.idle(), self._gone(), self._seat.sleep(self._seat.config.drain_s))
         elif self.state == "draining":
             await self._gone()
-        await self._stop(reason)
+        if self._living is living:  # nobody restarted it meanwhile
+            await self._stop(reason)
 
     async def restart(self, reason: str) -> None:
         """End what runs and begin anew, with the crashes forgotten."""
@@ -110,12 +112,15 @@ class Replica:
     # ----------------------------------------------------------------------------------------------------------- inside
 
     async def _stop(self, reason: str) -> None:
-        living, self._living = self._living, None
+        living = self._living
         if living is not None:
-            living.cancel()
-            await asyncio.gather(living, return_exceptions=True)
-        if self.state != "gone":
-            self._become("gone", reason)
+            if not living.cancelling():  # a second time would cut its putting away short
+                living.cancel()
+            await asyncio.wait((living,))
+        if self._living is living:
+            self._living = None
+            if self.state != "gone":
+                self._become("gone", reason)
 
     async def _live(self) -> None:
         wait_s: float | None = 0.0

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 _WARM_TOKENS = 32
+_LAST_EVENTS_S = 1.0
 
 
 def tie_to_parent(settings: WorkerSettings, fd: int) -> None:
@@ -144,7 +145,7 @@ async def work(settings: WorkerSettings, load: Callable[[WorkerSettings], Source
     finally:
         if source is not None:
             await source.close()
-            await asyncio.sleep(0)  # the streams that this ended say so
+            await host.emptied(_LAST_EVENTS_S)  # the streams that this ended say so
         host.link.close()
         loading.cancel()
     return 0

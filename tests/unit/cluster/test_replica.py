@@ -158,6 +158,43 @@ async def test_draining_has_an_end() -> None:
     await running
 
 
+async def test_one_that_is_restarted_while_it_drains_stays() -> None:
+    bench = Bench()
+    replica = await started(bench)
+    running = asyncio.ensure_future(answer(replica))
+    await settle()
+    draining = asyncio.ensure_future(replica.drain("drained by hand"))
+    await settle()
+    await replica.restart("restarted by hand")
+    await asyncio.gather(draining, running)
+    await settle()
+    assert (replica.state, bench.launcher.n_launches) == ("ready", 2)
+    assert [made.n_closed for made in bench.launcher.made] == [1, 0]
+    await replica.close()
+
+
+async def test_nobody_returns_from_closing_before_everything_is_put_away() -> None:
+    bench = Bench()
+    replica = await started(bench)
+    may_close = asyncio.Event()
+    made = bench.launcher.made[0]
+    close = made.close
+
+    async def slow_close() -> None:
+        await may_close.wait()
+        await close()
+
+    made.close = slow_close  # type: ignore[method-assign]
+    closing = [asyncio.ensure_future(replica.close()) for _ in range(2)]
+    await settle()
+    closing[0].cancel()
+    await settle()
+    assert not closing[1].done()
+    may_close.set()
+    await closing[1]
+    assert (replica.state, made.n_closed) == ("gone", 1)
+
+
 async def test_one_that_dies_while_it_drains_is_not_started_again() -> None:
     bench = Bench()
     replica = await started(bench)
