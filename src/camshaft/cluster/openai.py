@@ -93,7 +93,7 @@ class Remote:
         """An answer's end, for who needs no more of it. Raises CamshaftError, HttpFault."""
         response = await self.ask(request, Waits(asyncio.get_running_loop().time() + limit_s, limit_s, limit_s))
         try:
-            answer = Answer(request.prompt, self.estimate, self.key)
+            answer = Answer(request, self.estimate, self.key)
             body = await response.whole(MAX_ANSWER_BYTES)
         finally:
             response.close()
@@ -147,7 +147,7 @@ class OpenAIBackend:
         self._running += 1
         try:
             response = await self._ask(request)
-            answer = Answer(request.prompt, self._remote.estimate, self._remote.key)
+            answer = Answer(request, self._remote.estimate, self._remote.key)
             yield Started(self._remote.estimate.tokens_of(request.prompt), 0, 0.0)
             if streams(response):
                 while not answer.over and (data := await response.read()):
@@ -157,6 +157,8 @@ class OpenAIBackend:
                 for delta in answer.whole(await response.whole(MAX_ANSWER_BYTES)):
                     yield delta
             finished = answer.end()
+            if (rest := answer.rest()) is not None:
+                yield rest
             over = True
             yield finished
         except HttpFault as fault:

@@ -13,10 +13,11 @@ from camshaft.cluster.refusal import in_stream
 from camshaft.errors import ReplicaLost
 from camshaft.schema.foreign import ForeignCall, ForeignChoice, ForeignChunk, ForeignDelta, ForeignLogprobs, ForeignTop, ForeignUsage
 from camshaft.schema.sse import SseParser
-from camshaft.types import CallDelta, Delta, Finished, Prompt, TokenLogprob, TopLogprob, Usage
+from camshaft.types import CallDelta, Delta, Finished, Request, TokenLogprob, TopLogprob, Usage
 
 MAX_EVENT_BYTES = 4_000_000
 MAX_CALLS = 128
+UNBOUNDED = 1 << 62
 NO_ID = -1  # of a token: the server tells none
 
 Reason = Literal["stop", "length", "content_filter"]
@@ -29,10 +30,11 @@ _decode_chunk = msgspec.json.Decoder(ForeignChunk).decode
 class Answer:
     """One answer. Bytes go in as they come, deltas come out; what arrives in one piece is one delta where that loses nothing."""
 
-    def __init__(self, prompt: Prompt, estimate: TokenEstimate, key: str = "") -> None:
+    def __init__(self, request: Request, estimate: TokenEstimate, key: str = "") -> None:
         """`key`: what must not be in an error's text."""
         self.over = False  # [DONE] was read
-        self._prompt = prompt
+        self._prompt = request.prompt
+        self._most = UNBOUNDED if request.sampling.max_tokens is None else request.sampling.max_tokens
         self._estimate = estimate
         self._per_event = estimate.tokens_per_event
         self._key = key
@@ -72,6 +74,11 @@ class Answer:
         self._flush(texts, found)
         self.over = True
         return found
+
+    def rest(self) -> Delta | None:
+        """Tokens that the server counted and no delta did, once everything was fed: so that what was counted on the way adds up."""
+        n = 0 if self._usage is None else (self._usage.completion_tokens or 0) - self._n_told
+        return Delta("", (), n_tokens=n) if n > 0 else None
 
     def end(self) -> Finished:
         """Once everything was fed. Raises ReplicaLost for an answer without an end."""
@@ -124,7 +131,7 @@ class Answer:
     def _n_new(self) -> int:
         """Tokens since the last delta, about; fractions are carried."""
         told = self._n_told
-        self._n_told = round(self._n_events * self._per_event)
+        self._n_told = min(round(self._n_events * self._per_event), self._most)
         return self._n_told - told
 
     def _counted(self) -> Usage:

@@ -11,7 +11,7 @@ import pytest
 from camshaft.cluster.estimate import TokenEstimate
 from camshaft.cluster.openai_answer import MAX_CALLS, NO_ID, Answer
 from camshaft.errors import CamshaftError, ReplicaLost
-from camshaft.types import CallDelta, Delta, Finished, TextPrompt, TokenLogprob, TopLogprob, Usage
+from camshaft.types import CallDelta, Delta, Finished, Request, SamplingParams, TextPrompt, TokenLogprob, TopLogprob, Usage
 
 
 def event(choice: dict[str, Any] | None = None, **more: Any) -> bytes:
@@ -28,7 +28,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def read(*chunks: bytes) -> tuple[list[Delta], Finished]:
-    answer = Answer(TextPrompt("x" * 40), TokenEstimate())
+    answer = Answer(Request(id="r", prompt=TextPrompt("x" * 40)), TokenEstimate())
     found = [d for chunk in chunks for d in answer.feed(chunk)]
     return found, answer.end()
 
@@ -113,12 +113,25 @@ def test_logprobs_of_both_apis() -> None:
 
 def test_usage_comes_from_the_server_and_teaches_the_estimate() -> None:
     estimate = TokenEstimate()
-    answer = Answer(TextPrompt("x" * 400_000), estimate)
+    answer = Answer(Request(id="r", prompt=TextPrompt("x" * 400_000)), estimate)
     usage = {"prompt_tokens": 200_000, "completion_tokens": 6, "prompt_tokens_details": {"cached_tokens": 30}}
     answer.feed(delta(content="abc") * 3 + END + event(usage=usage))
     assert answer.end().usage == Usage(200_000, 30, 6)
     assert 1.9 < estimate.chars_per_token < 2.2
     assert estimate.tokens_per_event > 1
+
+
+def test_tokens_on_the_way_add_up_to_what_the_server_counted() -> None:
+    estimate = TokenEstimate()
+    for _ in range(2):
+        answer = Answer(Request(id="r", prompt=TextPrompt("x"), sampling=SamplingParams(max_tokens=40)), estimate)
+        told = sum(d.n_tokens for _ in range(30) for d in answer.feed(delta(content="abc")))
+        answer.feed(END + event(usage={"prompt_tokens": 1, "completion_tokens": 40}))
+        rest = answer.rest()
+        assert told + (0 if rest is None else rest.n_tokens) == 40
+        assert answer.end().usage.n_output == 40
+        for _ in range(50):
+            estimate.learn_events(10, 40)  # so that the second answer would be counted far too high
 
 
 def test_odd_chunks_are_passed_over_and_impossible_ones_are_faults() -> None:
