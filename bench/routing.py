@@ -206,11 +206,16 @@ def main() -> int:
     parser.add_argument("--trace", type=Path, required=True, help="JSON lines with timestamp (ms), input_length, output_length, hash_ids")
     parser.add_argument("--requests", type=int, default=0, help="only so many of them, from the first (default: all)")
     parser.add_argument("--prefill-us", type=float, default=SHAPE.prefill_s * 1e6, help="a replica's time for a prompt token (default: 80)")
+    parser.add_argument("--only", default="", help="one policy of the table, with ample memory; nothing is kept")
     parser.add_argument("--seed", type=int, default=1, help="of the times within the trace's grid")
     args = parser.parse_args()
     arrivals = read_trace(args.trace, args.seed)[: args.requests or None]
     shape = SHAPE._replace(prefill_s=args.prefill_us / 1e6)
     most = most_hits(arrivals)
+    if args.only:
+        case = next(case for case in CASES if case.name == args.only)
+        sys.stdout.write(f"{row(replay(arrivals, case.config, shape), most)}\n")
+        return 0
     tables: dict[str, dict[str, dict[str, float]]] = {}
     for memory, n_blocks in (("ample", 0), ("tight", TIGHT_BLOCKS)):
         tables[memory] = {}

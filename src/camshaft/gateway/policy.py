@@ -18,6 +18,7 @@ class RouteConfig:
     policy: str = opt("prefix_cost", "prefix_cost, least_tokens, round_robin, or yours as module:Class")
     decode_weight: float = opt(2.0, "what an expected output token counts beside a prompt token", lo=0, hi=1000)
     miss_weight: float = opt(3.0, "what computing a prompt token again counts beside one that waits already; prefix_cost", lo=0, hi=1000)
+    lately_weight: float = opt(0.03, "what a token computed in the last minute counts beside one that waits; prefix_cost", lo=0, hi=10)
     request_tokens: int = opt(32, "prompt tokens that a request counts for by itself, whatever its length", lo=0, hi=100_000)
     room_s: float = opt(1.0, "prompt tokens sent ahead to a replica: what it computes in so many seconds", lo=0.01, hi=3600)
     seqs: int = opt(32, "sequences at once for a replica that does not say how many it runs", lo=1, hi=100_000)
@@ -50,6 +51,7 @@ class Candidate(NamedTuple):
     n_waiting: float  # prompt tokens still to compute there
     n_decode: int  # output tokens still expected there
     n_fresh: float  # of this job's prompt, what its KV cache is not believed to hold
+    n_lately: float  # prompt tokens computed there, those of a minute ago counting half
     prefill_per_s: float  # tokens, measured; the pool's mean until then
     decode_per_s: float  # tokens of all streams together, measured; 0 until then
     share: float  # of its speed that counts: less in its slow start, and where others use its machine; in (0, 1]
@@ -83,7 +85,11 @@ class LeastTokens:
 
 
 class PrefixCost:
-    """The one that would be done first, given what each holds of the prompt already."""
+    """The one that would be done first, given what each holds of the prompt already.
+
+    Computing a token again counts more than one that waits, since all who come later wait for it too: about 1 / (1 - utilisation) times.
+    Work done lately counts a little: the conversations that it was for come back to where their prefixes are, so new ones go elsewhere.
+    """
 
     def __init__(self, config: RouteConfig) -> None:
         self._config = config
@@ -92,11 +98,12 @@ class PrefixCost:
         return min(candidates, key=lambda c: (self._cost(job, c), c.turn)).name
 
     def _cost(self, job: Job, c: Candidate) -> float:
-        return seconds(self._config, job, c, self._config.miss_weight * c.n_fresh)
+        own = self._config.miss_weight * c.n_fresh + self._config.lately_weight * c.n_lately
+        return seconds(self._config, job, c, own)
 
 
 def seconds(config: RouteConfig, job: Job, c: Candidate, n_own: float) -> float:
-    """Until the replica is through with all that is there and with this job, whose prompt counts as `n_own` tokens."""
+    """Until the replica is through with all that is there and with this job, whose own part counts as `n_own` tokens."""
     tokens = c.n_waiting + n_own + config.decode_weight * (c.n_decode + job.n_output) + config.request_tokens * (c.n_running + 1)
     return tokens / (c.prefill_per_s * c.share)
 
@@ -121,7 +128,7 @@ def _imported(path: str) -> Policy:
         policy: Policy = getattr(importlib.import_module(module_name), class_name)()
         # Asked once before any request depends on it, with a job that has nothing to go by.
         answer = policy.choose(
-            Job(), [Candidate("first", 0, 0.0, 0, 0.0, 1.0, 0.0, 1.0, 0), Candidate("second", 1, 9.0, 9, 0.0, 1.0, 0.0, 1.0, 1)]
+            Job(), [Candidate("first", 0, 0.0, 0, 0.0, 0.0, 1.0, 0.0, 1.0, 0), Candidate("second", 1, 9.0, 9, 0.0, 0.0, 1.0, 0.0, 1.0, 1)]
         )
     except (ImportError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError) as error:
         raise ConfigError(f"routing policy {path!r} does not work: {type(error).__name__}: {error}") from error

@@ -215,6 +215,7 @@ class Router:
                     n_waiting=n_waiting - done,
                     n_decode=ledger.n_decode,
                     n_fresh=n_fresh,
+                    n_lately=ledger.prefill.lately(now),
                     prefill_per_s=per_s,
                     decode_per_s=work / busy_s if busy_s > 0 else 0.0,
                     share=self._ramp(ledger, now) * max(_SHARE_LEAST, 1 - ledger.idle_utilisation(self._config.fresh_s, now)),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+_LATELY = 12  # half lives of a speed, busy or not, are one of the work done lately
+
 
 class Rate:
     """Work per second of time in which there was some to do; recent time counts more, idle time not at all."""
 
-    __slots__ = ("_busy_s", "_half_s", "_mark", "_work", "pending")
+    __slots__ = ("_busy_s", "_done", "_done_at", "_half_s", "_mark", "_work", "pending")
 
     def __init__(self, half_s: float) -> None:
         self._half_s = half_s
         self._work = 0.0
         self._busy_s = 0.0
+        self._done = 0.0  # by the clock, not by busy time
+        self._done_at = 0.0
         self._mark = 0.0  # up to where time is accounted for, while something is pending
         self.pending = 0  # pieces of work in hand
 
@@ -27,6 +31,8 @@ class Rate:
         self._work = self._work * kept + work
         self._busy_s = self._busy_s * kept + busy_s
         self._mark = now
+        self._done = self.lately(now) + work
+        self._done_at = now
 
     def end(self) -> None:
         self.pending -= 1
@@ -35,6 +41,10 @@ class Rate:
     def totals(self) -> tuple[float, float]:
         """(work, busy seconds), as far as they are remembered; for the mean over a pool."""
         return self._work, self._busy_s
+
+    def lately(self, now: float) -> float:
+        """Work done, old work counting less and less, however busy it was since."""
+        return self._done * 0.5 ** (max(0.0, now - self._done_at) / (_LATELY * self._half_s))
 
     def silent_s(self, now: float) -> float:
         """Busy time that no credit accounts for yet."""
