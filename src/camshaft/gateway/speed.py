@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 _LATELY = 12  # half lives of a speed, busy or not, are one of the work done lately
 
 
@@ -27,7 +29,7 @@ class Rate:
     def credit(self, work: float, now: float) -> None:
         """So much was done since the last credit, or since there was something to do."""
         busy_s = max(0.0, now - self._mark)
-        kept = 0.5 ** (busy_s / self._half_s)
+        kept = math.exp2(-busy_s / self._half_s)
         self._work = self._work * kept + work
         self._busy_s = self._busy_s * kept + busy_s
         self._mark = now
@@ -44,7 +46,7 @@ class Rate:
 
     def lately(self, now: float) -> float:
         """Work done, old work counting less and less, however busy it was since."""
-        return self._done * 0.5 ** (max(0.0, now - self._done_at) / (_LATELY * self._half_s))
+        return self._done * math.exp2(-max(0.0, now - self._done_at) / (_LATELY * self._half_s))
 
     def silent_s(self, now: float) -> float:
         """Busy time that no credit accounts for yet."""
