@@ -1,4 +1,4 @@
-// Quantised activations for AVX2. Four int8 are one broadcast; kernels for 8-bit weights broadcast two int16 instead.
+// Quantised activations for AVX2. Four int8 are one broadcast.
 #pragma once
 #include "../simd/towers.h"
 
@@ -11,21 +11,14 @@ struct ActGroup {
 };
 static_assert(sizeof(ActGroup) == 44);
 
-// The same q as int16, inputs 0, 2, 4, ... and 1, 3, 5, ...: how shifts alone split packed bytes.
-struct ActWide {
-  int16_t even[kGroup / 2], odd[kGroup / 2];
-};
-
-// Where everything lies: [token][group], wide and narrow; then the towers.
+// Where everything lies: [token][group]; then the towers.
 struct ActLayout {
   int tokens, groups;
 
-  size_t cells() const { return size_t(tokens) * size_t(groups); }
-  size_t towers_at() const { return cells() * (sizeof(ActWide) + sizeof(ActGroup)); }
+  size_t towers_at() const { return size_t(tokens) * size_t(groups) * sizeof(ActGroup); }
   size_t bytes() const { return towers_at() + towers().bytes(); }
 
-  template <class Byte> auto* wide(Byte* data) const { return cast<ActWide>(data); }
-  template <class Byte> auto* narrow(Byte* data) const { return cast<ActGroup>(data + cells() * sizeof(ActWide)); }
+  template <class Byte> auto* groups_of(Byte* data, int token) const { return cast<ActGroup>(data) + int64_t(token) * groups; }
   TowerLayout towers() const { return {tokens, groups}; }
   TowerList towers_of_token(const uint8_t* data, int t) const { return towers().of_token(data + towers_at(), t); }
   TowerList towers_of_tile(const uint8_t* data, int t) const { return towers().of_tile(data + towers_at(), t); }

@@ -1,19 +1,20 @@
 // Matrix products of packed integer weights with int8 activations.
 #include "kernels_decl.h"
 #include "many_tokens.h"
+#include "one_token.h"
 
 namespace camshaft::avx2 {
 namespace {
 
-// Up to so many tokens, decoding a tile into memory does not pay.
-template <class Tile> constexpr int kFew = 4;
-template <> constexpr int kFew<TileQ8> = 12;
-template <> constexpr int kFew<TileQ8h> = 12;
+constexpr int kMany = kMost + 1;  // so many tokens are worth decoding a tile of levels into memory
 
 template <class Tile>
 void linear_q(const LinearArgs& a, int tile_begin, int tile_end) {
   const ActLayout at{a.q.tokens, a.w.groups()};
-  (a.tokens <= kFew<Tile> ? few_tokens<Tile> : many_tokens<Tile>)(a, at, tile_begin, tile_end);
+  if (a.tokens == 1) return one_token<Tile>(a, at, tile_begin, tile_end);
+  if constexpr (requires { &Tile::u; })
+    if (a.tokens >= kMany) return many_tokens<Tile>(a, at, tile_begin, tile_end);
+  few_tokens<Tile>(a, at, tile_begin, tile_end);
 }
 
 }  // namespace

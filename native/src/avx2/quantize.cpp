@@ -15,21 +15,14 @@ void put(const QuantisedGroup& from, ActGroup& to) {
   to.minus8 = -8 * sum;
 }
 
-void put(const QuantisedGroup& from, ActWide& to) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.even), _mm256_srai_epi16(_mm256_slli_epi16(from.q, 8), 8));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.odd), _mm256_srai_epi16(from.q, 8));
-}
-
 }  // namespace
 
 size_t acts_bytes(int tokens, int cols) { return ActLayout{tokens, ceil_div(cols, kGroup)}.bytes(); }
 
 void quantize(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* acts) {
   const ActLayout at{tokens, ceil_div(cols, kGroup)};
-  for_groups(x, cols, t_begin, t_end, at.towers(), acts + at.towers_at(), [&](int t, int g, const QuantisedGroup& from) {
-    put(from, at.narrow(acts)[int64_t(t) * at.groups + g]);
-    put(from, at.wide(acts)[int64_t(t) * at.groups + g]);
-  });
+  const auto put_group = [&](int t, int g, const QuantisedGroup& from) { put(from, at.groups_of(acts, t)[g]); };
+  for_groups(x, cols, t_begin, t_end, at.towers(), acts + at.towers_at(), put_group);
 }
 
 }  // namespace camshaft::avx2
