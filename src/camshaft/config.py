@@ -95,6 +95,7 @@ class ServerConfig:
     unknown_fields: str = opt("reject", "what to do with request fields that are not known", choices=("reject", "ignore"))
     drain_s: float = opt(30.0, "longest wait for running requests on shutdown", lo=0, hi=3600)
     log_level: str = opt("info", "least severe log line shown", choices=("debug", "info", "warning", "error"))
+    log_format: str = opt("text", "key=value lines, or one JSON object a line", choices=("text", "json"))
 
 
 def flag(name: str) -> str:

@@ -14,6 +14,7 @@ from camshaft.api.fanout import events
 from camshaft.api.headers import headers
 from camshaft.api.plan import Plan
 from camshaft.api.sse import DONE
+from camshaft.api.watch import Watch
 from camshaft.errors import Unavailable
 from camshaft.schema.fields import PromptTokensDetails, Usage
 from camshaft.types import Event, Finished, Request
@@ -71,15 +72,17 @@ async def answer(edge: Edge, call: Call, read: Read) -> None:
 async def _attempt(edge: Edge, call: Call, writer: Writer) -> None:
     plan = writer.plan
     call.notes |= {"model": plan.model.name, "n": len(plan.requests), "stream": plan.stream}
-    work = _stream(edge, call, writer) if plan.stream else _reply(edge, call, writer)
+    watch = Watch(call.began_at)
+    work = _stream(edge, call, writer, watch) if plan.stream else _reply(edge, call, writer, watch)
     try:
         with blaming(plan.constrained_by):
             await call.while_here(work, _patience_s(plan.requests[0], plan.model.longest_s))
     finally:
+        call.notes |= watch.notes()
         edge.engine_metrics(plan.model.name).stage("send", call.send_s)
 
 
-async def _stream(edge: Edge, call: Call, writer: Writer) -> None:
+async def _stream(edge: Edge, call: Call, writer: Writer, watch: Watch) -> None:
     plan = writer.plan
     ends: dict[int, Finished] = {}
     async with aclosing(events(plan.model.upstream, plan.requests)) as stream:
@@ -87,6 +90,7 @@ async def _stream(edge: Edge, call: Call, writer: Writer) -> None:
             # The head waits for the first event, so that a refusal still has a status of its own.
             if not call.streaming:
                 await call.open_stream(headers(edge, call, event))
+            watch.see(event)
             if isinstance(event, Finished):
                 ends[index] = event
             data = writer.chunk(index, event)
@@ -96,7 +100,7 @@ async def _stream(edge: Edge, call: Call, writer: Writer) -> None:
     await call.close_stream(writer.usage_chunk(usage) + DONE if plan.include_usage else DONE)
 
 
-async def _reply(edge: Edge, call: Call, writer: Writer) -> None:
+async def _reply(edge: Edge, call: Call, writer: Writer, watch: Watch) -> None:
     plan = writer.plan
     ends: dict[int, Finished] = {}
     shown: dict[bytes, bytes] | None = None
@@ -104,6 +108,7 @@ async def _reply(edge: Edge, call: Call, writer: Writer) -> None:
         async for index, event in stream:
             if shown is None:
                 shown = headers(edge, call, event)
+            watch.see(event)
             if isinstance(event, Finished):
                 ends[index] = event
             writer.take(index, event)

@@ -14,7 +14,7 @@ from camshaft.api.call import Call
 from camshaft.api.edge import Edge
 from camshaft.api.sse import DONE, event
 from camshaft.errors import CamshaftError, Cancelled, EngineFault
-from camshaft.observe.log import line
+from camshaft.observe.log import Pairs
 from camshaft.schema.failure import error_body
 from camshaft.types import ErrorInfo
 
@@ -80,7 +80,7 @@ class Guard:
             shown: dict[str, object] = {"id": call.id, "method": call.scope["method"], "path": route, "status": call.status}
             shown["ms"] = round((time.perf_counter() - call.began_at) * 1e3, 1)
             shown["tenant"] = call.tenant or None
-            access.log(self._level, "%s", line(shown | call.notes))
+            access.log(self._level, "%s", Pairs(shown | call.notes))
 
 
 def _template(scope: Scope) -> str:

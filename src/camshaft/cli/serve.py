@@ -35,7 +35,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _handler(args: argparse.Namespace) -> int:
     config, from_where = resolve(ServerConfig, cli=vars(args), env=os.environ)
     engine_config, engine_from_where = resolve(EngineConfig, cli=vars(args), env=os.environ)
-    log.configure(config.log_level, sys.stderr)
+    log.configure(config.log_level, sys.stderr, config.log_format)
     _show_settings(config, from_where)
     _show_settings(engine_config, engine_from_where)
     if not _is_loopback(config.host) and not config.api_keys:

@@ -16,10 +16,35 @@ def line(pairs: Mapping[str, object]) -> str:
     return " ".join(f"{key}={_value(value)}" for key, value in pairs.items() if value is not None)
 
 
-def configure(level: str, stream: TextIO) -> None:
-    """Send this process's log to `stream`. Called once, by the command line; a library leaves handlers alone."""
+class Pairs:
+    """What a line says, for either format."""
+
+    def __init__(self, pairs: Mapping[str, object]) -> None:
+        self.pairs = pairs
+
+    def __str__(self) -> str:
+        return line(self.pairs)
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: time (seconds since the epoch), level, logger, and either the pairs or a message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, object] = {"at": round(record.created, 3), "level": record.levelname.lower(), "logger": record.name}
+        args = record.args
+        if isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], Pairs):
+            said |= {key: value for key, value in args[0].pairs.items() if value is not None}
+        else:
+            said["message"] = record.getMessage()
+        if record.exc_info:
+            said["trace"] = self.formatException(record.exc_info)
+        return json.dumps(said, default=str)
+
+
+def configure(level: str, stream: TextIO, form: str = "text") -> None:
+    """Send this process's log to `stream`, as `text` or `json`. Called once, by the command line; a library leaves handlers alone."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     root = logging.getLogger("camshaft")
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 
-from camshaft.observe.log import configure, line
+from camshaft.observe.log import JsonFormatter, Pairs, configure, line
 
 
 def test_pairs_are_readable_and_none_is_left_out() -> None:
@@ -37,3 +38,14 @@ def test_configure_sends_our_log_alone_and_once() -> None:
         root.setLevel(before[1])
     assert out.getvalue().count("\n") == 1
     assert "WARNING camshaft.x seen" in out.getvalue()
+
+
+def test_json_lines_hold_the_pairs_as_they_are() -> None:
+    formatter = JsonFormatter()
+    record = logging.LogRecord("camshaft.access", logging.INFO, "", 0, "%s", (Pairs({"n": 3, "path": "/a\nb", "error": None}),), None)
+    said = json.loads(formatter.format(record))
+    assert said | {"at": 0} == {"at": 0, "level": "info", "logger": "camshaft.access", "n": 3, "path": "/a\nb"}
+    assert "\n" not in formatter.format(record)
+    assert str(Pairs({"n": 3})) == "n=3"
+    record = logging.LogRecord("camshaft", logging.WARNING, "", 0, "%d kept", (2,), None)
+    assert json.loads(formatter.format(record))["message"] == "2 kept"
