@@ -159,6 +159,9 @@ def _tree(cls: type[CamshaftError]) -> dict[str, type[CamshaftError]]:
     return found
 
 
+CODES = frozenset(_tree(CamshaftError))  # closed: the codes of this module's errors
+
+
 def from_info(info: ErrorInfo) -> CamshaftError:
     """The exception that `info` describes; an unknown code keeps its status on the base class."""
     cls = _tree(CamshaftError).get(info.code, CamshaftError)

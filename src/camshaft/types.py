@@ -102,6 +102,7 @@ class Request(Struct, frozen=True, kw_only=True):
     session: str = ""  # a conversation, for soft KV retention
     arrived_at: float = 0.0  # Clock.now() at the edge; 0 is filled in on arrival
     resume: Resume | None = None
+    trace: str = ""  # the caller's W3C traceparent, for who continues its trace
 
 
 # ----------------------------------------------------------------------------------------------------------- events

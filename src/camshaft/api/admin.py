@@ -9,6 +9,7 @@ import msgspec
 from camshaft.api.call import Call
 from camshaft.api.edge import Edge
 from camshaft.errors import Draining, Unavailable
+from camshaft.observe.merge import merged
 
 HEALTH_WAIT_S = 2.0
 
@@ -36,7 +37,9 @@ async def ready(edge: Edge, call: Call) -> None:
 
 
 async def metrics(edge: Edge, call: Call) -> None:
-    await call.reply(200, edge.metrics.render(), b"text/plain; version=0.0.4; charset=utf-8")
+    own = edge.metrics.render()
+    page = own if edge.more_metrics is None else merged([({}, own), *await edge.more_metrics()])
+    await call.reply(200, page, b"text/plain; version=0.0.4; charset=utf-8")
 
 
 async def show_version(edge: Edge, call: Call) -> None:

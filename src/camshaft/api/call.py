@@ -67,6 +67,11 @@ class Call:
         """The model's version that it asks for."""
         return _plain(self.headers.get(b"x-camshaft-version"))
 
+    @property
+    def trace(self) -> str:
+        """The trace that it is part of (W3C traceparent)."""
+        return _plain(self.headers.get(b"traceparent"))
+
     # ---------------------------------------------------------------------------------------------------- reading
 
     async def body(self, limit: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TypeVar
@@ -14,6 +14,7 @@ from camshaft.api.served import ServedModel
 from camshaft.clock import SystemClock
 from camshaft.config import ServerConfig
 from camshaft.errors import Draining, Overloaded
+from camshaft.observe.merge import Page
 from camshaft.observe.metrics import EngineMetrics, Metrics
 from camshaft.observe.threads import name_thread
 from camshaft.schema.decode import Unknown
@@ -35,6 +36,7 @@ class Edge:
         self.metrics = metrics
         self.clock: Clock = SystemClock()
         self.unknown: Unknown = "ignore" if config.unknown_fields == "ignore" else "reject"
+        self.more_metrics: Callable[[], Awaitable[Sequence[Page]]] | None = None  # of what stands behind this server
         self.draining = False
         self._calls: set[Call] = set()
         self._empty = asyncio.Event()

@@ -40,10 +40,11 @@ class Origin(NamedTuple):
     tenant: str
     arrived_at: float  # Clock.now()
     session: str = ""  # from a header
+    trace: str = ""  # traceparent
 
     @classmethod
     def of(cls, prefix: str, call: Call, clock: Clock) -> Origin:
-        return cls(prefix, call.tenant, clock.now(), call.session)
+        return cls(prefix, call.tenant, clock.now(), call.session, call.trace)
 
 
 class Wanted(NamedTuple):
@@ -101,6 +102,7 @@ def _requests(fields: CompletionFields, model: ServedModel, wanted: Wanted, id: 
                     cache_salt=salt(origin.tenant, fields.cache_salt or ""),
                     session=fields.session_id or origin.session,
                     arrived_at=origin.arrived_at,
+                    trace=origin.trace,
                 )
             )
     return made

@@ -22,11 +22,13 @@ from camshaft.gateway.events import Happening, Note, Plain
 from camshaft.gateway.limit import Limiter
 from camshaft.gateway.line import Line
 from camshaft.gateway.metered import Metered
+from camshaft.gateway.observed import Observed
 from camshaft.gateway.policy import make_policy
 from camshaft.gateway.retry import RetryBudget
 from camshaft.gateway.route import Router
 from camshaft.gateway.size import Sizer
 from camshaft.gateway.spec import VersionSpec
+from camshaft.observe.gateway import GatewayMetrics, Trip
 from camshaft.types import Clock, ReplicaInfo, Upstream
 
 
@@ -40,6 +42,8 @@ class House:
     share: Callable[[str], float]  # of a tenant, relative to others
     rank: Callable[[str], int]  # a tenant's class: its requests are of this one or a later one
     note: Note
+    metrics: GatewayMetrics
+    trip: Callable[[Trip], None]  # every request at its end
     observe_encode: Callable[[str, float], None]  # model, seconds
 
 
@@ -70,6 +74,7 @@ class Version:
         self.wanted = spec.config.replicas
         self._clock = house.clock
         self._note = house.note
+        self._metrics = house.metrics
 
     @property
     def longest_s(self) -> float:
@@ -138,12 +143,15 @@ class Version:
     def _make_upstream(self, means: Means, house: House) -> Upstream:
         metered = Metered(house.limiter, self._sizer, self.dispatch, house.clock)
         if means.words is None:
-            return metered
+            return self._observed(metered, house)
         speech = means.words.speech
         bounds = Bounds(means.words.tokenizer.vocab_size, means.max_model_len)
         model = self.spec.model
         encoder = PromptEncoder(speech.codec, bounds, speech.render, lambda seconds: house.observe_encode(model, seconds))
-        return Encode(encoder, metered, self.longest_s)
+        return self._observed(Encode(encoder, metered, self.longest_s), house)
+
+    def _observed(self, inner: Upstream, house: House) -> Upstream:
+        return Observed(self.spec.model, self.spec.name, inner, house.clock, house.trip)
 
     # --------------------------------------------------------------------------------------------------------- hearing
 
@@ -180,6 +188,7 @@ class Version:
         self._note(Happening(f"breaker.{turn.after}", subject, f"was {turn.before}", dict(turn.evidence)))
 
     def _moved(self, move: Move) -> None:
+        self._metrics.moved(self.spec.model, self.spec.name, moved=move.moved)
         if move.moved:
             self._tell("stream.moved", move.replica, f"{move.request} goes on elsewhere: {move.error.message}", {"tokens": move.n_tokens})
         else:

@@ -1,0 +1,141 @@
+"""A gateway as a child process: its file, its addresses, its replicas' processes, and whether anything of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import harness
+
+from camshaft.bench.sse_client import Target
+from camshaft.gateway.folder import read_token, running
+
+START_S = 120.0
+STOP_S = 60.0
+
+
+class GatewayProcess:
+    """`camshaft up` on a file in a folder of its own. Ended by `stop` or `kill`; `start` begins it anew."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        """`text` is the file without its [gateway] ports and state folder, which are filled in."""
+        self.folder = folder
+        self.path = folder / "fleet.toml"
+        self.state = folder / "state"
+        self.port, self.admin_port = harness.free_port(), harness.free_port()
+        self.child: subprocess.Popen[bytes] | None = None
+        self.log = folder / "gateway.log"
+        self.write(text)
+
+    @property
+    def target(self) -> Target:
+        return Target("127.0.0.1", self.port)
+
+    @property
+    def pid(self) -> int:
+        assert self.child is not None
+        return self.child.pid
+
+    def write(self, text: str) -> None:
+        head = f'[gateway]\nport = {self.port}\nadmin_port = {self.admin_port}\nstate_dir = "{self.state}"\n'
+        self.path.write_text(head + text)
+
+    def start(self) -> None:
+        """Returns once it says that it runs. Raises SystemExit with its log where it does not."""
+        command = [sys.executable, "-m", "camshaft.cli.main", "up", str(self.path)]
+        with self.log.open("ab") as log:
+            self.child = subprocess.Popen(command, stdout=log, stderr=log, env=harness.environment())
+        until = time.monotonic() + START_S
+        while running(self.state) is None:
+            if self.child.poll() is not None or time.monotonic() > until:
+                raise SystemExit(f"the gateway did not start:\n{self.log.read_text()[-4000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """As an operator does it: what runs may end."""
+        if self.child is not None:
+            self.child.send_signal(signal.SIGTERM)
+            try:
+                self.child.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self.child = None
+
+    def kill(self) -> None:
+        if self.child is not None:
+            self.child.kill()
+            self.child.wait(STOP_S)
+            self.child = None
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """The admin API. Raises urllib.error.HTTPError."""
+        token = read_token(self.state / "admin.token")
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.admin_port}{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read())
+
+    def replicas(self) -> list[dict[str, Any]]:
+        status = self.ask("GET", "/v1/fleet")
+        return [replica for model in status["models"] for version in model["versions"] for replica in version["replicas"]]
+
+    def await_ready(self, n: int) -> None:
+        """Until so many replicas are ready. Raises SystemExit."""
+        until = time.monotonic() + START_S
+        while sum(replica["state"] == "ready" for replica in self.replicas()) < n:
+            if time.monotonic() > until:
+                raise SystemExit(f"{n} replicas were not ready within {START_S:g} s: {self.replicas()}")
+            time.sleep(0.1)
+
+    def workers(self) -> list[int]:
+        """Process ids of its replicas."""
+        return children(self.pid)
+
+
+@contextmanager
+def gateway(folder: Path, text: str, n_replicas: int) -> Iterator[GatewayProcess]:
+    process = GatewayProcess(folder, text)
+    process.start()
+    try:
+        process.await_ready(n_replicas)
+        yield process
+    finally:
+        process.stop()
+
+
+def children(pid: int) -> list[int]:
+    """Direct children that are alive."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return [child for child in found if is_alive(child)]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def await_end(pids: list[int], limit_s: float) -> list[int]:
+    """Those that are still alive after `limit_s` at most."""
+    until = time.monotonic() + limit_s
+    while (left := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < until:
+        time.sleep(0.05)
+    return left
+
+
+def sockets_below(folder: str, owner: int = os.getuid()) -> list[str]:
+    """Unix sockets that still lie under `folder`."""
+    return [str(path) for path in Path(folder).rglob("*") if path.is_socket() and path.stat().st_uid == owner]

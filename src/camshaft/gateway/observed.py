@@ -1,0 +1,71 @@
+"""Observed: what became of each request of a version, told once at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import cast
+
+from camshaft.observe.gateway import Trip
+from camshaft.types import ChatPrompt, Clock, Delta, Event, Failed, Finished, Health, Request, Route, Started, Upstream
+
+
+class Observed:
+    """An Upstream around all others of a version."""
+
+    def __init__(self, model: str, version: str, inner: Upstream, clock: Clock, told: Callable[[Trip], None]) -> None:
+        self._model = model
+        self._version = version
+        self._inner = inner
+        self._clock = clock
+        self._told = told
+
+    async def stream(self, request: Request) -> AsyncIterator[Event]:
+        arrived_at = request.arrived_at or self._clock.now()
+        began_at = time.time() - (self._clock.now() - arrived_at)
+        started, route = Started(0, 0, 0.0), Route()
+        ending, ttft_s, n_output = "left", 0.0, 0
+        try:
+            stream = cast(AsyncGenerator[Event, None], self._inner.stream(request))
+            async with aclosing(stream):
+                async for event in stream:
+                    if isinstance(event, Delta):
+                        n_output += len(event.ids) or event.n_tokens
+                        if not ttft_s and n_output:
+                            ttft_s = self._clock.now() - arrived_at
+                    elif isinstance(event, Started):
+                        started, route = event, event.route or route
+                    elif isinstance(event, Finished):
+                        ending = event.reason
+                        n_output = max(n_output, event.usage.n_output)
+                    elif isinstance(event, Failed):
+                        ending = event.error.code
+                    yield event
+        finally:
+            trip = Trip(
+                model=self._model,
+                version=self._version,
+                replica=route.replica,
+                tenant=request.tenant,
+                request_id=request.id,
+                operation="chat" if isinstance(request.prompt, ChatPrompt) else "text_completion",
+                arrived_at=began_at,
+                queue_s=started.queue_s,
+                ttft_s=ttft_s,
+                e2e_s=self._clock.now() - arrived_at,
+                n_prompt=started.n_prompt,
+                n_cached=max(0, started.n_cached),
+                n_output=n_output,
+                ending=ending,
+                n_tries=route.n_tries,
+                n_choices=request.sampling.n,
+                trace=request.trace,
+            )
+            self._told(trip)
+
+    async def health(self) -> Health:
+        return await self._inner.health()
+
+    async def close(self) -> None:
+        await self._inner.close()
