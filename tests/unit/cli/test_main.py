@@ -169,3 +169,17 @@ def test_ctrl_c_while_the_program_is_still_loading_says_nothing(wait_s: float) -
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=20)
     assert b"Traceback" not in err
+
+
+def test_a_worker_is_not_for_people_and_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "worker" not in NAMES
+    before = signal.getsignal(signal.SIGINT)
+    reading, writing = os.pipe()
+    os.close(writing)
+    with os.fdopen(reading) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        try:
+            assert main(["worker"]) == 1
+        finally:
+            signal.signal(signal.SIGINT, before)
+    assert "camshaft serve" in capsys.readouterr().err
