@@ -13,6 +13,7 @@ from camshaft.formats import source
 
 if TYPE_CHECKING:  # rich takes longer to import than a start can spare, and is for tables and bars alone
     from rich.progress import Progress, TaskID
+    from rich.table import Table
 
 _STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "33"}
 
@@ -30,32 +31,38 @@ def version() -> str:
 
 def fail(message: str) -> None:
     """One line on stderr, whatever the message held."""
-    _tell(f"{_styled('error:', 'red')} {_line(message)}")
+    _tell(f"{_styled('error:', 'red')} {one_line(message)}")
 
 
 def warn(message: str) -> None:
-    _tell(f"{_styled('warning:', 'yellow')} {_line(message)}")
+    _tell(f"{_styled('warning:', 'yellow')} {one_line(message)}")
 
 
 def note(message: str) -> None:
-    _tell(_styled(_line(message), "dim"))
+    _tell(_styled(one_line(message), "dim"))
 
 
 def ready(seconds: float, address: str, rest: str) -> None:
     """The line that a start ends with."""
-    _tell(f"{_styled('ready', 'green')} after {seconds:.2f} s: {_styled(address, 'bold')}   {_line(rest)}")
+    _tell(f"{_styled('ready', 'green')} after {seconds:.2f} s: {_styled(address, 'bold')}   {one_line(rest)}")
 
 
 def table(rows: Iterable[tuple[str, ...]], heads: tuple[str, ...] = ()) -> None:
     """Rows on stdout, in columns. Without heads the first column is what the others are about."""
     from rich.console import Console
+
+    Console(highlight=False).print(grid(rows, heads))
+
+
+def grid(rows: Iterable[tuple[str, ...]], heads: tuple[str, ...] = ()) -> Table:
+    """The same, to be shown by others."""
     from rich.table import Table
     from rich.text import Text
 
     shown = Table(*heads, box=None, show_header=bool(heads), pad_edge=False)
     for first, *others in rows:
         shown.add_row(Text(first, style="" if heads else "dim"), *map(Text, others))
-    Console(highlight=False).print(shown)
+    return shown
 
 
 def say(text: str) -> None:
@@ -74,7 +81,7 @@ def _tell(line: str) -> None:
     sys.stderr.flush()
 
 
-def _line(message: str) -> str:
+def one_line(message: str) -> str:
     """One line, and no character that a terminal would obey."""
     return "".join(c for c in " ".join(message.split()) if c.isprintable())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from camshaft.config import docs, resolve, suggest
@@ -19,8 +19,8 @@ class FileRejected(ConfigError):
     status = 400
     code = "file_rejected"
 
-    def __init__(self, name: str, problems: list[str]) -> None:
-        super().__init__(f"{name}: {'; '.join(problems)}")
+    def __init__(self, name: str, problems: Sequence[str] = (), *, param: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(f"{name}: {'; '.join(problems)}" if problems else name, param=param, retry_after_s=retry_after_s)
         self.problems = tuple(problems)
 
 
