@@ -68,7 +68,9 @@ def litellm(work: Path, workers: int) -> Callable[[int, Path], AbstractContextMa
     def served(upstream: int, folder: Path) -> Iterator[Proxy]:
         port = harness.free_port()
         there = {"model": "openai/fake", "api_base": f"http://127.0.0.1:{upstream}/v1", "api_key": "none"}
-        config = {"model_list": [{"model_name": "fake", "litellm_params": there}]}
+        # Neither of the two asks for a key. LiteLLM has to be told that this is meant.
+        open_to_all = {"dangerously_permit_weak_or_unset_master_key": True}
+        config = {"model_list": [{"model_name": "fake", "litellm_params": there}], "general_settings": open_to_all}
         file = folder / "litellm.yaml"
         file.write_text(json.dumps(config))  # which is YAML as well
         words = ["--config", str(file), "--host", "127.0.0.1", "--port", str(port), "--num_workers", str(workers)]
