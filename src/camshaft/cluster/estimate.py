@@ -25,18 +25,21 @@ class TokenEstimate:
     def tokens_of(self, prompt: Prompt) -> int:
         """About how many tokens; exact for ids. At least 1."""
         if isinstance(prompt, TextPrompt | ChatPrompt):
-            return max(1, round(prompt_chars(prompt) / self._prompt.value))
+            return self.tokens_of_chars(prompt_chars(prompt))
         return max(1, len(prompt.ids))
+
+    def tokens_of_chars(self, n_chars: int) -> int:
+        return max(1, round(n_chars / self._prompt.value))
 
     @property
     def tokens_per_event(self) -> float:
         """About how many tokens come in one event of a stream."""
         return self._event.value
 
-    def learn(self, prompt: Prompt, n_prompt: int) -> None:
-        """The server counted `n_prompt` tokens in this prompt."""
-        if isinstance(prompt, TextPrompt | ChatPrompt) and n_prompt > 0:
-            self._prompt.add(prompt_chars(prompt), n_prompt)
+    def learn(self, n_chars: int, n_prompt: int) -> None:
+        """The server counted `n_prompt` tokens in a prompt of so many characters."""
+        if n_chars > 0 and n_prompt > 0:
+            self._prompt.add(n_chars, n_prompt)
 
     def learn_events(self, n_events: int, n_output: int) -> None:
         """The server counted `n_output` tokens in an answer of `n_events` events."""
@@ -69,7 +72,12 @@ def prompt_chars(prompt: TextPrompt | ChatPrompt) -> int:
     """Characters that become tokens: contents, names and arguments of calls, and tools as JSON would write them, about."""
     if isinstance(prompt, TextPrompt):
         return len(prompt.text)
-    return sum(MESSAGE_CHARS + _chars(message) for message in prompt.messages) + sum(_chars(tool) for tool in prompt.tools)
+    n = MESSAGE_CHARS * len(prompt.messages)
+    for message in prompt.messages:
+        content = message.get("content")
+        # What nearly every message is: a role and a text.
+        n += len(content) if len(message) == 2 and isinstance(content, str) else _chars(message)
+    return n + sum(map(_chars, prompt.tools)) if prompt.tools else n
 
 
 def _chars(value: object) -> int:

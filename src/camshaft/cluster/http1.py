@@ -79,13 +79,15 @@ class Http1:
         """Loop time at which a byte last came, on whichever open connection; 0 for never."""
         return max((link.heard_at for link in self._open), default=0.0)
 
-    async def send(self, method: str, path: str, waits: Waits, *, body: bytes = b"", headers: Mapping[str, str] = {}) -> Response:
-        """The answer, once its head is there; its owner closes it. Raises HttpFault.
+    async def send(self, method: str, path: str, waits: Waits, *, body: bytes = b"", id: str = "") -> Response:
+        """`body` is JSON, `id` goes along as x-request-id. The answer, once its head is there; its owner closes it. Raises HttpFault.
 
         A kept connection that turns out to be closed before a byte came back is replaced by a new one: the server had let go of it.
         """
-        own = {"content-type": "application/json", "content-length": str(len(body)), **headers} if body else headers
-        data = f"{method} {path} HTTP/1.1\r\n".encode() + self._fixed + _lines(own) + b"\r\n" + body
+        own = f"x-request-id: {id}\r\n" if id and _plain(id) else ""
+        if body:
+            own = f"{own}content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        data = b"%b%b%b\r\n%b" % (f"{method} {path} HTTP/1.1\r\n".encode(), self._fixed, own.encode(), body)
         kept = self._take()
         if kept is not None:
             try:

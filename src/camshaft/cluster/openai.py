@@ -79,8 +79,7 @@ class Remote:
     async def ask(self, request: Request, waits: Waits) -> Response:
         """The answer once its head is there and says 200; its owner closes it. Raises CamshaftError, HttpFault."""
         asked = question(request, self.model, self._dialect)
-        headers = {"x-request-id": request.id} if request.id.isascii() and request.id.isprintable() else {}
-        response = await self.http.send("POST", self._prefix + asked.path, waits, body=asked.body, headers=headers)
+        response = await self.http.send("POST", self._prefix + asked.path, waits, body=asked.body, id=request.id)
         if response.status == 200:
             return response
         try:
@@ -148,7 +147,7 @@ class OpenAIBackend:
         try:
             response = await self._ask(request)
             answer = Answer(request, self._remote.estimate, self._remote.key)
-            yield Started(self._remote.estimate.tokens_of(request.prompt), 0, 0.0)
+            yield Started(answer.n_prompt, 0, 0.0)
             if streams(response):
                 while not answer.over and (data := await response.read()):
                     for delta in answer.feed(data):

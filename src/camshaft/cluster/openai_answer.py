@@ -8,12 +8,12 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET
 
-from camshaft.cluster.estimate import TokenEstimate
+from camshaft.cluster.estimate import TokenEstimate, prompt_chars
 from camshaft.cluster.refusal import in_stream
 from camshaft.errors import ReplicaLost
 from camshaft.schema.foreign import ForeignCall, ForeignChoice, ForeignChunk, ForeignDelta, ForeignLogprobs, ForeignTop, ForeignUsage
 from camshaft.schema.sse import SseParser
-from camshaft.types import CallDelta, Delta, Finished, Request, TokenLogprob, TopLogprob, Usage
+from camshaft.types import CallDelta, ChatPrompt, Delta, Finished, Request, TextPrompt, TokenLogprob, TopLogprob, Usage
 
 MAX_EVENT_BYTES = 4_000_000
 MAX_CALLS = 128
@@ -33,7 +33,10 @@ class Answer:
     def __init__(self, request: Request, estimate: TokenEstimate, key: str = "") -> None:
         """`key`: what must not be in an error's text."""
         self.over = False  # [DONE] was read
-        self._prompt = request.prompt
+        prompt = request.prompt
+        # 0 for ids, which teach nothing.
+        self._n_chars = prompt_chars(prompt) if isinstance(prompt, TextPrompt | ChatPrompt) else 0
+        self.n_prompt = estimate.tokens_of_chars(self._n_chars) if self._n_chars else estimate.tokens_of(prompt)  # about
         self._most = UNBOUNDED if request.sampling.max_tokens is None else request.sampling.max_tokens
         self._estimate = estimate
         self._per_event = estimate.tokens_per_event
@@ -139,9 +142,9 @@ class Answer:
         usage = self._usage or _SILENT
         n_prompt, n_output = usage.prompt_tokens, usage.completion_tokens
         if n_prompt is None:
-            n_prompt = self._estimate.tokens_of(self._prompt)
+            n_prompt = self.n_prompt
         else:
-            self._estimate.learn(self._prompt, n_prompt)
+            self._estimate.learn(self._n_chars, n_prompt)
         if n_output is None:
             n_output = self._n_told
         else:

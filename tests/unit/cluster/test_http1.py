@@ -248,6 +248,16 @@ def test_addresses() -> None:
 
 
 async def test_a_header_cannot_end_its_line() -> None:
-    client = Http1(parse_address("http://x"))
+    async def script(raw: Raw) -> None:
+        raw.say(plain(b"ok"))
+
     with pytest.raises(ValueError, match="header"):
-        await client.send("GET", "/", soon(), headers={"x-request-id": "a\r\nb: c"})
+        Http1(parse_address("http://x"), {"authorization": "a\r\nb: c"})
+    async with raw_server(script) as server:
+        client = client_of(server)
+        for id in ("a\r\nb: c", "good"):
+            (await client.send("GET", "/", soon(), id=id)).close()
+        heads = b"".join(r for c in server.connections for r in c.requests)
+        assert b"b: c" not in heads
+        assert b"x-request-id: good\r\n" in heads
+        client.close()
