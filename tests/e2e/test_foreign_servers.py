@@ -41,6 +41,7 @@ async def main():
 uvloop.run(main())
 """
 LLAMA_SERVER = shutil.which("llama-server")
+LLAMA_PYTHON = os.environ.get("CAMSHAFT_TEST_LLAMA_PYTHON", "") or (sys.executable if importlib.util.find_spec("llama_cpp") else "")
 LLAMA_MODEL = os.environ.get("CAMSHAFT_TEST_GGUF", "")
 CHAT = ChatPrompt(({"role": "user", "content": "Count from one to twenty."},))
 
@@ -78,13 +79,14 @@ async def answer(backend: OpenAIBackend, prompt: Prompt, sampling: SamplingParam
 def llama_command() -> tuple[str, ...]:
     if LLAMA_SERVER is not None:
         return (LLAMA_SERVER, "-m", LLAMA_MODEL, "--host", "{host}", "--port", "{port}", "-t", "1", "-c", "1024")
-    return (sys.executable, "-m", "llama_cpp.server", "--model", LLAMA_MODEL, "--host", "{host}", "--port", "{port}", "--n_ctx", "1024")
+    return (LLAMA_PYTHON, "-m", "llama_cpp.server", "--model", LLAMA_MODEL, "--host", "{host}", "--port", "{port}", "--n_ctx", "1024")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    not LLAMA_MODEL or (LLAMA_SERVER is None and importlib.util.find_spec("llama_cpp") is None),
-    reason="needs llama-server on PATH, or llama-cpp-python[server] here, and CAMSHAFT_TEST_GGUF, a chat model's file",
+    not LLAMA_MODEL or not (LLAMA_SERVER or LLAMA_PYTHON),
+    reason="needs CAMSHAFT_TEST_GGUF, a chat model's file, and llama-server on PATH or llama-cpp-python[server], here or in "
+    "the environment of the Python that CAMSHAFT_TEST_LLAMA_PYTHON names",
 )
 async def test_llama_cpps_server_answers_as_a_replica() -> None:
     greedy = SamplingParams(temperature=0, max_tokens=24)

@@ -19,6 +19,8 @@ class Dialect:
     grammars: frozenset[str] = frozenset(("json_object", "json_schema"))
     most: str = "max_tokens"  # how chat calls say it
     kept: frozenset[str] = frozenset()  # fields of messages beyond OpenAI's
+    schema_within: bool = False  # a JSON schema goes into {"type": "json_object", "schema": ...}, which both servers of llama.cpp take
+    id_header: str = "x-client-request-id"  # llama-cpp-python refuses an x-request-id that is no UUID
     defaults: bool = False  # the server may have defaults of its own for temperature and top_p, so that ours are always said
 
 
@@ -43,6 +45,7 @@ DIALECTS: dict[str, Dialect] = {
     "vllm": Dialect(
         {name: name for name in _VLLM},
         grammars=frozenset(("json_object", "json_schema", "regex", "lark")),
+        id_header="x-request-id",
         kept=frozenset(("reasoning_content",)),
         defaults=True,
     ),
@@ -55,6 +58,7 @@ DIALECTS: dict[str, Dialect] = {
             "chat_template_kwargs": "chat_template_kwargs",
         },
         kept=frozenset(("reasoning_content",)),
+        schema_within=True,
         defaults=True,
     ),
 }

@@ -79,12 +79,13 @@ class Http1:
         """Loop time at which a byte last came, on whichever open connection; 0 for never."""
         return max((link.heard_at for link in self._open), default=0.0)
 
-    async def send(self, method: str, path: str, waits: Waits, *, body: bytes = b"", id: str = "") -> Response:
-        """`body` is JSON, `id` goes along as x-request-id. The answer, once its head is there; its owner closes it. Raises HttpFault.
+    async def send(self, method: str, path: str, waits: Waits, *, body: bytes = b"", headers: Mapping[str, str] = {}) -> Response:
+        """The answer, once its head is there; its owner closes it. `body` is JSON; of `headers` those that are printable go along.
 
+        Raises HttpFault.
         A kept connection that turns out to be closed before a byte came back is replaced by a new one: the server had let go of it.
         """
-        own = f"x-request-id: {id}\r\n" if id and _plain(id) else ""
+        own = "".join([f"{name}: {value}\r\n" for name, value in headers.items() if _plain(value)])
         if body:
             own = f"{own}content-type: application/json\r\ncontent-length: {len(body)}\r\n"
         data = b"%b%b%b\r\n%b" % (f"{method} {path} HTTP/1.1\r\n".encode(), self._fixed, own.encode(), body)

@@ -139,6 +139,9 @@ def _constraint(grammar: Grammar, dialect: Dialect) -> dict[str, Any]:
     if grammar.kind == "json_object":
         return {"response_format": {"type": "json_object"}}
     if grammar.kind == "json_schema":
-        schema = {"name": "answer", "schema": msgspec.Raw(grammar.source.encode()), "strict": grammar.strict}
+        source = msgspec.Raw(grammar.source.encode())
+        if dialect.schema_within:
+            return {"response_format": {"type": "json_object", "schema": source}}
+        schema = {"name": "answer", "schema": source, "strict": grammar.strict}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
     return {"structured_outputs": {"regex" if grammar.kind == "regex" else "grammar": grammar.source}}

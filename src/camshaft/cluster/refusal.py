@@ -67,7 +67,8 @@ def _error(body: bytes) -> ForeignError:
             )
         return msgspec.convert(inner, ForeignError) if isinstance(inner, dict) else ForeignError(message=str(inner))
     except (ValueError, RecursionError):
-        return ForeignError()
+        text = body.decode("utf-8", "replace").strip()
+        return ForeignError() if text.startswith("<") else ForeignError(message=text or None)
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

@@ -256,7 +256,7 @@ async def test_a_header_cannot_end_its_line() -> None:
     async with raw_server(script) as server:
         client = client_of(server)
         for id in ("a\r\nb: c", "good"):
-            (await client.send("GET", "/", soon(), id=id)).close()
+            (await client.send("GET", "/", soon(), headers={"x-request-id": id})).close()
         heads = b"".join(r for c in server.connections for r in c.requests)
         assert b"b: c" not in heads
         assert b"x-request-id: good\r\n" in heads

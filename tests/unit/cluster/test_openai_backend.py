@@ -31,7 +31,7 @@ async def test_an_answer_begins_with_its_head_and_ends_with_the_servers_count() 
         assert events[-1] == Finished("length", Usage(2, 0, 8))
         body = r.last_body()
         assert (body["model"], body["stream"], body["stream_options"]) == ("fake", True, {"include_usage": True})
-        assert r.server.heads[-1]["x-request-id"] == "r1"
+        assert r.server.heads[-1]["x-client-request-id"] == "r1"
 
 
 async def test_text_prompts_go_to_the_older_api() -> None:
@@ -96,6 +96,8 @@ async def test_a_clients_mistake_comes_back_with_the_servers_words() -> None:
     assert len(long.message) < 600
     other = await error_of(Play(status=422, body='{"detail":[{"msg":"bad"}]}'))
     assert "bad" in other.message
+    assert (await error_of(Play(status=400, body="no JSON"))).message == "no JSON"
+    assert "<" not in (await error_of(Play(status=400, body="<html>"))).message
 
 
 async def test_a_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:

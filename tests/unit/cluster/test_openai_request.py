@@ -117,6 +117,8 @@ def test_constraints_are_mapped_or_refused() -> None:
         "schema": {"type": "object"},
         "strict": False,
     }
+    within = asked(SamplingParams(grammar=schema), dialect="llama.cpp")["response_format"]
+    assert within == {"type": "json_object", "schema": {"type": "object"}}
     regex = SamplingParams(grammar=Grammar("regex", "a+"))
     assert asked(regex, dialect="vllm")["structured_outputs"] == {"regex": "a+"}
     with pytest.raises(BadRequest, match="regex"):
