@@ -8,7 +8,7 @@ from collections.abc import Collection
 from camshaft.api.asgi import Message, Scope, Send
 
 _EXPOSED = (
-    b"x-request-id, retry-after, x-camshaft-version, x-camshaft-replica, x-camshaft-model, x-camshaft-tries, "
+    b"x-request-id, retry-after, x-camshaft-version, x-camshaft-replica, x-camshaft-tries, x-camshaft-fallback, "
     b"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
     b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )

@@ -20,7 +20,7 @@ from camshaft.errors import CamshaftError
 _HOMES = {
     "pull": ("models", "PULL"), "list": ("models", "LIST"), "inspect": ("models", "INSPECT"), "run": ("run", "COMMAND"),
     "chat": ("chat", "COMMAND"), "tokenize": ("tokenize", "COMMAND"), "serve": ("serve", "COMMAND"), "bench": ("bench", "COMMAND"),
-    "ctl": ("ctl", "COMMAND"),
+    "up": ("up", "COMMAND"), "ctl": ("ctl", "COMMAND"),
 }  # fmt: skip
 NAMES = tuple(_HOMES)
 _HIDDEN = {"worker": ("worker", "COMMAND")}  # what processes of ours say to each other

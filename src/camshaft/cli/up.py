@@ -1,0 +1,100 @@
+"""`camshaft up`: the gateway that a file describes, and its replicas on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from camshaft.api.listener import bind
+from camshaft.cli import terminal
+from camshaft.cli.command import Command
+from camshaft.config import ServerConfig, resolve
+from camshaft.gateway import describe, file
+from camshaft.gateway.spec import FleetSpec
+from camshaft.gateway.table import FileRejected
+from camshaft.observe import log
+
+if TYPE_CHECKING:
+    from camshaft.gateway.folder import Running
+
+_OVERRIDES = ("host", "port", "log_level")  # settings of [gateway] that the command line may say
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", nargs="?", default="camshaft.toml", help="the fleet (default: camshaft.toml)")
+    parser.add_argument("--check", action="store_true", help="say what the file would run, or everything that is wrong with it, and leave")
+    for name in _OVERRIDES:
+        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, help=f"instead of {name} in [gateway]")
+
+
+def _handler(args: argparse.Namespace) -> int:
+    path = Path(args.file)
+    text = file.read_text(path)
+    try:
+        spec = _overridden(file.parse(text, path), vars(args))
+    except FileRejected as error:
+        for problem in error.problems:
+            terminal.fail(f"{path.name}: {problem}")
+        return 1
+    if args.check:
+        for line in describe.describe(spec):
+            terminal.say(line)
+        return 0
+    for line in describe.warnings(spec):
+        terminal.warn(line.removeprefix("warning: "))
+    # Loading takes a while; an address that is taken is better said before.
+    bind(spec.server.host, spec.server.port).close()
+    uvloop.run(_serve(path, text, spec))
+    return 0
+
+
+def _overridden(spec: FleetSpec, given: Mapping[str, object]) -> FleetSpec:
+    """What the command line says goes before what the file says. Raises ConfigError."""
+    said = {name: given[name] for name in _OVERRIDES if given[name] is not None}
+    parsed, _ = resolve(ServerConfig, cli=said)
+    return replace(spec, server=replace(spec.server, **{name: getattr(parsed, name) for name in said}))
+
+
+async def _serve(path: Path, text: str, spec: FleetSpec) -> None:
+    from camshaft.cli.fleet_view import view  # imports what a check has no need of
+    from camshaft.cli.gateway import Source, opened
+
+    began = time.monotonic()
+    log.configure(spec.server.log_level, sys.stderr, spec.server.log_format)
+    for version in spec.versions:
+        if version.config.engine == "camshaft":
+            await asyncio.to_thread(terminal.fetch, version.config.source)
+
+    def listening(running: Running) -> None:
+        address = f"{running.address}/v1"
+        terminal.ready(time.monotonic() - began, address, f"admin API: {running.admin}   camshaft ctl status --file {os.fspath(path)}")
+
+    async with opened(Source(path, text, spec)) as gateway:
+        viewing = asyncio.ensure_future(view(gateway.operator, gateway.events, spec.server))
+        try:
+            await gateway.serve(listening)
+        finally:
+            viewing.cancel()
+            await asyncio.wait((viewing,))
+
+
+COMMAND = Command(
+    name="up",
+    help="run the gateway and the replicas that a file describes",
+    examples=(
+        "camshaft up camshaft.toml",
+        "camshaft up camshaft.toml --check",
+        "camshaft up examples/versions.toml --port 8080",
+    ),
+    arguments=_arguments,
+    handler=_handler,
+)

@@ -1,0 +1,95 @@
+"""`camshaft up`: what it says of a file before anything runs, and what is shown of a fleet that does."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from camshaft.cli import fleet_view
+from camshaft.cli.main import main
+from camshaft.config import ServerConfig
+from camshaft.gateway.events import EventLog, Happening
+from fleet_fake import FakeFleet
+
+ROOT = Path(__file__).parents[3]
+FILE = '[gateway]\nport = {port}\n[models.m.versions.v1]\nsource = "smollm2-135m"\n'
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda p: p.name)
+def test_the_examples_are_fit_to_run(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(path.read_text().splitlines()) <= 60
+    assert main(["up", str(path), "--check"]) == 0
+    said = capsys.readouterr()
+    assert "serves http://127.0.0.1:8000/v1; admin API on 127.0.0.1:8001" in said.out
+    assert "model small" in said.out
+    assert said.err == ""
+
+
+def test_everything_wrong_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "camshaft.toml"
+    path.write_text("[gateway]\nprot = 1\n[models.m.versions.v1]\nreplicas = -1\n")
+    for words in (["--check"], []):
+        assert main(["up", str(path), *words]) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        lines = said.err.splitlines()
+        assert lines[0] == "error: camshaft.toml: [gateway] unknown setting 'prot'; did you mean 'port'?"
+        assert len(lines) == 3
+    assert main(["up", str(tmp_path / "none.toml")]) == 1
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_an_address_that_is_taken_is_said_before_anything_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        path = tmp_path / "camshaft.toml"
+        path.write_text(FILE.format(port=1))
+        assert main(["up", str(path), "--port", str(taken.getsockname()[1])]) == 1
+        assert "cannot listen on 127.0.0.1:" in capsys.readouterr().err
+        assert main(["up", str(path), "--port", "many"]) == 1
+        assert "--port takes a whole number" in capsys.readouterr().err
+
+
+class Screen(io.StringIO):
+    """A terminal that tells when it was drawn on."""
+
+    def __init__(self, tty: bool) -> None:
+        super().__init__()
+        self._tty = tty
+        self.drawn = asyncio.Event()
+
+    def isatty(self) -> bool:
+        return self._tty
+
+    def write(self, text: str) -> int:
+        self.drawn.set()
+        return super().write(text)
+
+
+@pytest.mark.parametrize("tty", [True, False])
+async def test_what_is_shown_of_a_fleet(tty: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(tty)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(fleet_view, "REFRESH_S", 0.01)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "160")
+    events = EventLog()
+    events.note(Happening("replica.ready", "small/v1-1", "warm"))
+    viewing = asyncio.ensure_future(fleet_view.view(FakeFleet(), events, ServerConfig()))
+    async with asyncio.timeout(20):
+        while "small/v1-1: warm" not in screen.getvalue():
+            screen.drawn.clear()
+            await screen.drawn.wait()
+        events.note(Happening("replica.gone", "small/v1-2", "killed\x1b[2J"))
+        while "small/v1-2: killed" not in screen.getvalue():
+            screen.drawn.clear()
+            await screen.drawn.wait()
+    viewing.cancel()
+    await asyncio.wait((viewing,))
+    shown = screen.getvalue()
+    assert "\x1b[2J" not in shown
+    assert ("killed by signal 9; breaker open" in shown) == tty
