@@ -9,8 +9,9 @@ from camshaft.gateway.breaker import Trial
 from camshaft.gateway.outcome import Outcome, Verdict, of_exception
 from camshaft.gateway.policy import Job, RouteConfig
 from camshaft.gateway.prefix import Prefixes
+from camshaft.gateway.reported import Reported
 from camshaft.gateway.speed import Rate
-from camshaft.types import Load, ReplicaInfo
+from camshaft.types import ReplicaInfo
 
 _TRUST_STEP = 0.1
 _REST_MOST_S = 60.0
@@ -40,30 +41,7 @@ class Ledger:
         self.n_decode = 0  # output tokens still expected
         self.n_kv = 0  # tokens whose KV is held for its requests, shared prefixes apart
         self._by_rank: dict[int, list[int]] = {}  # rank -> [requests, prompt tokens to compute]
-        self._load: tuple[Load, int] | None = None  # the last report, and what we had in flight when it came
-
-    def report(self, load: Load) -> None:
-        self._load = (load, len(self.leases))
-
-    def load(self, fresh_s: float, now: float) -> Load | None:
-        """The last report, while it can be believed."""
-        if self._load is None or now - self._load[0].at > fresh_s:
-            return None
-        return self._load[0]
-
-    def others(self, fresh_s: float, now: float) -> int:
-        """Requests there that are not ours."""
-        load = self.load(fresh_s, now)
-        if load is None or self._load is None or load.running < 0:
-            return 0
-        return max(0, load.running + max(0, load.waiting) - self._load[1])
-
-    def idle_utilisation(self, fresh_s: float, now: float) -> float:
-        """Share of its machine that is in use though we had nothing there: somebody else's work."""
-        load = self.load(fresh_s, now)
-        if load is None or self._load is None or self._load[1]:
-            return 0.0
-        return min(1.0, max(0.0, load.utilisation))
+        self.reported = Reported(config.fresh_s)
 
     def in_flight(self, rank: int | None = None) -> InFlight:
         """Of this class and better ones; None: of all."""
@@ -110,6 +88,7 @@ class Lease:
         self._n_decode = max(0, job.n_output)
         self._n_kv = self._n_waiting
         ledger.leases.add(self)
+        ledger.reported.note(len(ledger.leases))
         ledger.add(job.rank, 1, self._n_waiting)
         ledger.n_decode += self._n_decode
         ledger.n_kv += self._n_kv

@@ -86,7 +86,8 @@ class Router:
     def report(self, name: str, load: Load, now: float) -> None:
         """What a replica says of itself. Never touches what we count."""
         if name in self._ledgers:
-            self._ledgers[name].report(load)
+            ledger = self._ledgers[name]
+            ledger.reported.take(load, len(ledger.leases))
 
     def breaker_state(self, name: str, now: float) -> str:
         """closed, open or half_open."""
@@ -188,7 +189,7 @@ class Router:
         kv_tokens = ledger.info.kv_tokens
         n_saved = max(0, job.n_prompt - n_fresh)
         return (
-            mine.n + ledger.others(self._config.fresh_s, now) < max(1, ramp * n_seqs)
+            mine.n + ledger.reported.others(now) < max(1, ramp * n_seqs)
             and everything.n < 2 * n_seqs
             and mine.n_waiting < ledger.n_ahead(self._config, ramp * self._per_s(ledger, now)) + self._worth * n_saved
             and (not kv_tokens or ledger.n_kv + n_fresh <= kv_tokens)
@@ -211,14 +212,14 @@ class Router:
             views.append(
                 Candidate(
                     name=ledger.name,
-                    n_running=n + ledger.others(self._config.fresh_s, now),
+                    n_running=n + ledger.reported.others(now),
                     n_waiting=n_waiting - done,
                     n_decode=ledger.n_decode,
                     n_fresh=n_fresh,
                     n_lately=ledger.prefill.lately(now),
                     prefill_per_s=per_s,
                     decode_per_s=work / busy_s if busy_s > 0 else 0.0,
-                    share=self._ramp(ledger, now) * max(_SHARE_LEAST, 1 - ledger.idle_utilisation(self._config.fresh_s, now)),
+                    share=self._ramp(ledger, now) * max(_SHARE_LEAST, 1 - ledger.reported.idle_utilisation(now)),
                     turn=ledger.turn,
                 )
             )

@@ -236,6 +236,20 @@ def test_others_work_on_a_replica_counts() -> None:
     assert router.candidates(Job(), 10.0)[0].n_running == 0, "a report that is old is not believed"
 
 
+def test_what_was_ours_when_a_report_was_written_is_nobody_elses() -> None:
+    """A report of a full second ago, read after a burst of short requests had ended, looked like somebody else's full replica."""
+    router = router_of(1, seqs=1000)
+    for second in range(1, 20):
+        leases = [placed(router, Job((), 10, 1), second - 0.9) for _ in range(32)]
+        load = Load(running=32, waiting=0, at=second - 0.5)
+        for lease in leases:
+            lease.close(Outcome.SUCCESS, second - 0.4)
+        router.report("r0", load, float(second))
+        router.report("r0", load, second + 0.05)
+        assert router.candidates(Job(), float(second))[0].n_running == 0
+        assert router.has_room(0, float(second))
+
+
 def test_a_machine_that_others_keep_busy_counts_as_slower() -> None:
     router = router_of(2)
     router.report("r0", Load(running=0, waiting=0, utilisation=0.9, at=0.0), 0.0)
