@@ -58,7 +58,7 @@ class World:
     def is_alone(self, avoid: list[str]) -> bool:
         """Whether none but those to avoid may be asked at all."""
         others = [name for name in self.router._ledgers if name not in avoid]
-        return all(self.router._ledgers[name].held or not self.router._breakers[name].may_ask(self.now) for name in others)
+        return all(self.router._ledgers[name].draining or not self.router._breakers[name].may_ask(self.now) for name in others)
 
     def running(self, name: str, rank: int | None = None) -> int:
         return self.router._ledgers[name].in_flight(rank).n

@@ -104,6 +104,10 @@ class Breaker:
         self._probing += probe
         return Trial(self, self._era, probe)
 
+    def retire(self) -> None:
+        """It is gone: what is still out tells nothing any more."""
+        self._era += 1
+
     def _closed(self, outcome: Outcome, era: int, probe: bool, now: float) -> None:
         if era != self._era:
             return

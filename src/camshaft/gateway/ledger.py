@@ -13,7 +13,6 @@ from camshaft.gateway.reported import Reported
 from camshaft.gateway.speed import Rate
 from camshaft.types import ReplicaInfo
 
-_TRUST_STEP = 0.1
 _REST_MOST_S = 60.0
 _BATCH = 512  # prompt tokens a step of a replica that does not say
 
@@ -28,15 +27,15 @@ class Ledger:
 
     def __init__(self, name: str, info: ReplicaInfo, config: RouteConfig, block: int, now: float) -> None:
         self.name = name
+        self._block = block  # tokens
         self.info = info
         self.joined_at = now
-        self.held = False  # draining: nothing new
+        self.draining = False  # nothing new
         self.turn = 0
         self.rest_until = now  # it said when it wants to be asked again
         self.prefill = Rate(config.half_s)
         self.decode = Rate(config.half_s)
         self.prefixes = Prefixes((info.kv_tokens or config.prefix_tokens) // block)
-        self.trust = 1.0  # how much of what should be cached there really was
         self.leases: set[Lease] = set()
         self.n_decode = 0  # output tokens still expected
         self.n_kv = 0  # tokens whose KV is held for its requests, shared prefixes apart
@@ -51,10 +50,13 @@ class Ledger:
                 n, n_waiting = n + requests, n_waiting + tokens
         return InFlight(n, n_waiting)
 
-    def fresh(self, job: Job, block: int) -> int:
+    def held(self, job: Job) -> int:
+        """Tokens of the job's prompt that should be cached here, going by what was sent here."""
+        return max(0, min(self.prefixes.match(job.blocks) * self._block, job.n_prompt))
+
+    def fresh(self, job: Job) -> int:
         """Tokens of the job's prompt that it has to compute, as far as we know."""
-        held = min(self.prefixes.match(job.blocks) * block, job.n_prompt)
-        return job.n_prompt - int(held * self.trust)
+        return job.n_prompt - int(self.held(job) * self.prefixes.trust)
 
     def n_seqs(self, config: RouteConfig) -> int:
         return self.info.max_num_seqs or config.seqs
@@ -74,7 +76,7 @@ class Ledger:
 class Lease:
     """A request's place on a replica. As a context manager it closes by what ended the block, unless it was closed with more knowledge."""
 
-    __slots__ = ("_job", "_ledger", "_n_decode", "_n_kv", "_n_waiting", "_now", "_per_request", "_trial", "n_held", "placed_at")
+    __slots__ = ("_job", "_ledger", "_n_decode", "_n_held", "_n_kv", "_n_waiting", "_now", "_per_request", "_trial", "placed_at")
 
     def __init__(self, ledger: Ledger, job: Job, n_fresh: int, config: RouteConfig, now: float) -> None:
         self._ledger = ledger
@@ -83,7 +85,7 @@ class Lease:
         self._now = now
         self._per_request = config.request_tokens
         self.placed_at = now
-        self.n_held = job.n_prompt - n_fresh  # tokens that should be cached there
+        self._n_held = ledger.held(job)
         self._n_waiting = max(0, n_fresh)  # -1 once the prompt is computed
         self._n_decode = max(0, job.n_output)
         self._n_kv = self._n_waiting
@@ -107,25 +109,25 @@ class Lease:
         self._trial = trial
 
     def started(self, n_cached: int, now: float) -> None:
-        """It was admitted, and found so many tokens of its prompt cached; negative: it cannot tell."""
+        """It was admitted, and found so many tokens of its prompt cached."""
         self._now = now
-        if self.closed or n_cached < 0:
-            return
-        ledger = self._ledger
-        if self.n_held > 0:
-            ledger.trust += _TRUST_STEP * (min(1.0, n_cached / self.n_held) - ledger.trust)
-        elif n_cached > 0:
-            ledger.trust += _TRUST_STEP * (1.0 - ledger.trust)
-        if self._n_waiting >= 0:
+        if not self.closed and self._ledger.prefixes.found(self._n_held, n_cached, True) and self._n_waiting >= 0:
             self._expect(max(0, self._job.n_prompt - n_cached))
 
-    def produced(self, n: int, now: float) -> None:
-        """Output came: `n` tokens more. The first says that the prompt is computed."""
+    def ended(self, n_cached: int, now: float) -> None:
+        """What the answer's usage says was cached: some servers tell only then. Closing is another matter."""
+        self._now = now
+        if not self.closed:
+            self._ledger.prefixes.found(self._n_held, n_cached, False)
+
+    def produced(self, n: int, now: float) -> bool:
+        """Output came: `n` tokens more. True for the first, which says that the prompt is computed: there is room for another's."""
         self._now = now
         if self.closed or n <= 0:
-            return
+            return False
         ledger = self._ledger
-        if self._n_waiting >= 0:
+        first = self._n_waiting >= 0
+        if first:
             ledger.prefill.credit(self._n_waiting + self._per_request, now)
             ledger.prefill.end()
             ledger.add(self._job.rank, 0, -self._n_waiting)
@@ -139,6 +141,7 @@ class Lease:
         ledger.n_decode -= fewer
         self._n_kv += n
         ledger.n_kv += n
+        return first
 
     def close(self, verdict: Outcome | Verdict, now: float) -> None:
         """It ended. Only the first call counts."""

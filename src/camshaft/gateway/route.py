@@ -66,7 +66,7 @@ class Router:
     def join(self, name: str, info: ReplicaInfo, now: float) -> None:
         """A ready replica. One that left and comes back is a new one: nothing is known of it. Draining ends with it."""
         if name in self._ledgers:
-            self._ledgers[name].held = False
+            self._ledgers[name].draining = False
             return
         self._ledgers[name] = Ledger(name, info, self._config, BLOCK, now)
         self._breakers[name] = self._breaker(name, self._breaker_config)
@@ -75,13 +75,14 @@ class Router:
 
     def leave(self, name: str) -> None:
         """It is gone. Leases on it stay with their holders, who close them; they count nowhere any more."""
-        self._ledgers.pop(name, None)
-        self._breakers.pop(name, None)
+        if self._ledgers.pop(name, None) is not None:
+            # The faults of its death are not to be told of one that is there no longer.
+            self._breakers.pop(name).retire()
 
     def hold(self, name: str) -> None:
         """Draining: what runs there goes on, nothing new comes."""
         if name in self._ledgers:
-            self._ledgers[name].held = True
+            self._ledgers[name].draining = True
 
     def report(self, name: str, load: Load, now: float) -> None:
         """What a replica says of itself. Never touches what we count."""
@@ -96,7 +97,7 @@ class Router:
 
     def numerics_ids(self) -> frozenset[str]:
         """Of those that may be asked now or later."""
-        return frozenset(ledger.info.numerics_id for ledger in self._ledgers.values() if not ledger.held)
+        return frozenset(ledger.info.numerics_id for ledger in self._ledgers.values() if not ledger.draining)
 
     # ----------------------------------------------------------------------------------------------------- decisions
 
@@ -111,7 +112,7 @@ class Router:
         """
         able = [ledger for ledger in self._askable(now) if not job.numerics_id or ledger.info.numerics_id == job.numerics_id]
         able = [ledger for ledger in able if ledger.name not in avoid] or able
-        fresh = {ledger: ledger.fresh(job, BLOCK) for ledger in able}
+        fresh = {ledger: ledger.fresh(job) for ledger in able}
         roomy = [ledger for ledger in able if self._room(ledger, job, fresh[ledger], now)]
         if not roomy:
             return None
@@ -133,7 +134,7 @@ class Router:
 
     def refusal(self, now: float) -> CamshaftError | None:
         """Why nobody may be asked at all, with when to come back; None while somebody may."""
-        if not any(not ledger.held for ledger in self._ledgers.values()):
+        if not any(not ledger.draining for ledger in self._ledgers.values()):
             return Unavailable("no replica of this model is ready; it is being started, or ask again later", retry_after_s=_AGAIN_S)
         if not self.version.may_ask(now):
             again_s = self.version.opens_in_s(now) or _AGAIN_S
@@ -151,7 +152,7 @@ class Router:
 
     def candidates(self, job: Job, now: float) -> list[Candidate]:
         """Every replica as `job` sees it, whether or not it may be asked; for status pages and metrics too."""
-        return self._views({ledger: ledger.fresh(job, BLOCK) for ledger in self._ledgers.values()}, now)
+        return self._views({ledger: ledger.fresh(job) for ledger in self._ledgers.values()}, now)
 
     # --------------------------------------------------------------------------------------------------------- state
 
@@ -171,7 +172,7 @@ class Router:
 
     def _askable(self, now: float) -> list[Ledger]:
         """Those that take requests and are not resting; where too many rest, all of them."""
-        there = [ledger for ledger in self._ledgers.values() if not ledger.held]
+        there = [ledger for ledger in self._ledgers.values() if not ledger.draining]
         n_closed = sum(self._breakers[ledger.name].state(now) == "closed" for ledger in there)
         if must_panic(len(there), n_closed, self._breaker_config.floor):
             return there
@@ -235,6 +236,6 @@ class Router:
         """Share of a new replica beside older ones; among equally new ones each has all of its own."""
         if not self._config.slow_start_s:
             return 1.0
-        oldest = min((other.joined_at for other in self._ledgers.values() if not other.held), default=ledger.joined_at)
+        oldest = min((other.joined_at for other in self._ledgers.values() if not other.draining), default=ledger.joined_at)
         grown = [min(1.0, _RAMP_LEAST + max(0.0, now - at) / self._config.slow_start_s) for at in (ledger.joined_at, oldest)]
         return min(1.0, grown[0] / grown[1])

@@ -258,14 +258,45 @@ def test_a_machine_that_others_keep_busy_counts_as_slower() -> None:
     assert shares[1] == 1.0
 
 
+def finish(router: Router, job: Job, now: float, at_start: int, at_end: int = 0) -> None:
+    lease = placed(router, job, now)
+    lease.started(at_start, now + 0.1)
+    assert lease.produced(1, now + 0.2), "the first token makes room"
+    assert not lease.produced(1, now + 0.3)
+    lease.ended(at_end, now + 0.3)
+    lease.close(Outcome.SUCCESS, now + 0.3)
+
+
 def test_a_cache_that_does_not_hold_what_it_should_is_believed_less() -> None:
     router = router_of(1)
+    finish(router, prompt(2), 0.0, 64)
     for i in range(40):
-        lease = placed(router, prompt(3), float(i))
-        lease.started(0, i + 0.1)
-        lease.produced(1, i + 0.2)
-        lease.close(Outcome.SUCCESS, i + 0.3)
+        finish(router, prompt(3), float(i), 0)
     assert router.candidates(prompt(3), 50.0)[0].n_fresh > 600
+
+
+def test_a_server_that_cannot_tell_what_it_found_is_believed_all_the_same() -> None:
+    """Servers that say 0 at the start, and perhaps the truth at the end, lost their affinity altogether."""
+    router = router_of(1)
+    for i in range(40):
+        finish(router, prompt(3), float(i), 0)
+    assert router.candidates(prompt(3), 50.0)[0].n_fresh == 0
+    for i in range(40):
+        finish(router, prompt(3), 50.0 + i, 0, 320)
+    assert router.candidates(prompt(3), 100.0)[0].n_fresh == pytest.approx(320, abs=20)
+
+
+def test_the_faults_of_a_death_open_no_breaker_of_one_that_is_gone() -> None:
+    turns: list[Turn] = []
+    config = RouteConfig()
+    router = Router(make_policy(config), config, BreakerConfig(), random.Random(1), turns.append)
+    router.join("r0", INFO, 0.0)
+    leases = [placed(router, Job(), 0.0) for _ in range(10)]
+    router.leave("r0")
+    router.join("r0", INFO, 0.1)
+    for lease in leases:
+        lease.close(Outcome.FAULT, 0.2)
+    assert not turns
 
 
 def test_lost_leases_are_reaped_and_told() -> None:
