@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import harness
-from beside.gateway_process import GatewayProcess, await_end, gateway
 
+from camshaft.bench.gateway_process import GatewayProcess, await_end, gateway
 from camshaft.bench.sse_client import Reply, post
 from camshaft.bench.transcript import Transcript, transcript
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -14,8 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import harness
-
+import camshaft
 from camshaft.bench.sse_client import Target
 from camshaft.gateway.folder import read_token, running
 
@@ -31,9 +33,10 @@ class GatewayProcess:
         self.folder = folder
         self.path = folder / "fleet.toml"
         self.state = folder / "state"
-        self.port, self.admin_port = harness.free_port(), harness.free_port()
+        self.port, self.admin_port = _free_ports(2)
         self.child: subprocess.Popen[bytes] | None = None
         self.log = folder / "gateway.log"
+        self.temporary = Path(tempfile.mkdtemp(prefix="gw-"))  # a short path, because sockets lie in it
         self.write(text)
 
     @property
@@ -50,14 +53,14 @@ class GatewayProcess:
         self.path.write_text(head + text)
 
     def start(self) -> None:
-        """Returns once it says that it runs. Raises SystemExit with its log where it does not."""
+        """Returns once it says that it runs. Raises RuntimeError with its log where it does not."""
         command = [sys.executable, "-m", "camshaft.cli.main", "up", str(self.path)]
         with self.log.open("ab") as log:
-            self.child = subprocess.Popen(command, stdout=log, stderr=log, env=harness.environment())
+            self.child = subprocess.Popen(command, stdout=log, stderr=log, env=_environment() | {"TMPDIR": str(self.temporary)})
         until = time.monotonic() + START_S
         while running(self.state) is None:
             if self.child.poll() is not None or time.monotonic() > until:
-                raise SystemExit(f"the gateway did not start:\n{self.log.read_text()[-4000:]}")
+                raise RuntimeError(f"the gateway did not start:\n{self.log.read_text()[-4000:]}")
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -76,6 +79,10 @@ class GatewayProcess:
             self.child.wait(STOP_S)
             self.child = None
 
+    def leftovers(self) -> list[str]:
+        """Sockets and temporary files of it that are still there."""
+        return [str(path) for path in self.temporary.rglob("*")]
+
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """The admin API. Raises urllib.error.HTTPError."""
         token = read_token(self.state / "admin.token")
@@ -90,16 +97,34 @@ class GatewayProcess:
         return [replica for model in status["models"] for version in model["versions"] for replica in version["replicas"]]
 
     def await_ready(self, n: int) -> None:
-        """Until so many replicas are ready. Raises SystemExit."""
+        """Until so many replicas are ready. Raises RuntimeError."""
         until = time.monotonic() + START_S
         while sum(replica["state"] == "ready" for replica in self.replicas()) < n:
             if time.monotonic() > until:
-                raise SystemExit(f"{n} replicas were not ready within {START_S:g} s: {self.replicas()}")
+                raise RuntimeError(f"{n} replicas were not ready within {START_S:g} s: {self.replicas()}")
             time.sleep(0.1)
 
     def workers(self) -> list[int]:
         """Process ids of its replicas."""
         return children(self.pid)
+
+
+def _free_ports(n: int) -> list[int]:
+    """Held together while they are chosen, so that they are n."""
+    sockets = [socket.socket() for _ in range(n)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with this very source tree first."""
+    source = str(Path(camshaft.__file__).parents[1])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH", ""))))}
 
 
 @contextmanager
@@ -111,6 +136,7 @@ def gateway(folder: Path, text: str, n_replicas: int) -> Iterator[GatewayProcess
         yield process
     finally:
         process.stop()
+        shutil.rmtree(process.temporary, ignore_errors=True)
 
 
 def children(pid: int) -> list[int]:
@@ -134,8 +160,3 @@ def await_end(pids: list[int], limit_s: float) -> list[int]:
     while (left := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < until:
         time.sleep(0.05)
     return left
-
-
-def sockets_below(folder: str, owner: int = os.getuid()) -> list[str]:
-    """Unix sockets that still lie under `folder`."""
-    return [str(path) for path in Path(folder).rglob("*") if path.is_socket() and path.stat().st_uid == owner]
