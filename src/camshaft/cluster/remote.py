@@ -126,6 +126,7 @@ class ProcessBackend:
             request = wire.relative(request, self._rules.clock.now())
             frame = wire.ask(self._streams.next, request)
         except CamshaftError as error:
+            await asyncio.sleep(0)  # whoever tries again at once must not keep the event loop from hearing how this one ended
             yield Failed(error.info())
             return
         longest_s = self._rules.longest_s
