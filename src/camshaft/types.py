@@ -155,7 +155,7 @@ class Started(Struct, frozen=True, tag="started"):
     """Admitted to the batch."""
 
     n_prompt: int
-    n_cached: int
+    n_cached: int  # -1: it cannot tell yet; the usage at the end may
     queue_s: float
     route: Route | None = None
 

@@ -149,7 +149,7 @@ class OpenAIBackend:
         try:
             response = await self._ask(request)
             answer = Answer(request, self._remote.estimate, self._remote.key)
-            yield Started(answer.n_prompt, 0, 0.0)
+            yield Started(answer.n_prompt, -1, 0.0)
             if streams(response):
                 while not answer.over and (data := await response.read()):
                     for delta in answer.feed(data):

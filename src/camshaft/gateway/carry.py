@@ -75,6 +75,6 @@ class Carry:
 
     def _finished(self, event: Finished) -> Finished:
         """A prompt counts once, and its cached tokens are those that the first replica found."""
-        if self._n_cached is None or self._n_cached == event.usage.n_cached:
+        if self._n_cached is None or self._n_cached < 0 or self._n_cached == event.usage.n_cached:
             return event
         return msgspec.structs.replace(event, usage=msgspec.structs.replace(event.usage, n_cached=self._n_cached))

@@ -30,7 +30,7 @@ class Metered:
         except CamshaftError as error:
             yield Failed(error.info())
             return
-        n_cached = n_output = 0
+        n_prompt, n_cached, n_output = size.n_prompt, 0, 0
         begun = False
         try:
             stream = cast(AsyncGenerator[Event, None], self._inner.stream(request))
@@ -39,15 +39,16 @@ class Metered:
                     if isinstance(event, Delta):
                         n_output += len(event.ids) or event.n_tokens
                     elif isinstance(event, Started):
-                        begun, n_cached = True, event.n_cached
+                        begun, n_cached = True, max(0, event.n_cached)
                     elif isinstance(event, Finished):
                         # Its own word, where another server counts.
+                        n_prompt, n_cached = event.usage.n_prompt, event.usage.n_cached
                         n_output = max(n_output, event.usage.n_output)
                     yield event
         finally:
             now = self._clock.now()
             if begun:
-                grant.settle(size.n_prompt, n_cached, n_output, now)
+                grant.settle(n_prompt, n_cached, n_output, now)
             grant.close(now)
 
     async def health(self) -> Health:

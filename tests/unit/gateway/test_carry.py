@@ -74,3 +74,10 @@ def test_what_has_no_ids_cannot_move() -> None:
 def test_a_failure_is_passed_on() -> None:
     failed = Failed(ErrorInfo("bad", "no", 400))
     assert seen(Carry(REQUEST), failed) is failed
+
+
+def test_a_server_that_cannot_tell_at_the_start_what_was_cached_is_believed_at_the_end() -> None:
+    carry = Carry(Request(id="r", prompt=TextPrompt("x")))
+    carry.see(Started(3, -1, 0.0), Route(), 0.0)
+    end = Finished("stop", Usage(3, 2, 1))
+    assert carry.see(end, Route(), 0.0) == end
