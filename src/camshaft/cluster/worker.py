@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _WARM_TOKENS = 32
 _LAST_EVENTS_S = 1.0
+_SHARE_S = 0.5  # over less, a share of time is noise
 
 
 def tie_to_parent(settings: WorkerSettings, fd: int) -> None:
@@ -55,6 +56,7 @@ class EngineSource:
         self._info = info_of(engine)
         self._n_cores = n_cores
         self._seen = (monotonic(), process_time())
+        self._share = 0.0
 
     @classmethod
     def load_model(cls, settings: WorkerSettings) -> EngineSource:
@@ -77,11 +79,16 @@ class EngineSource:
     def load(self) -> tuple[Load, float]:
         engine = self._engine.engine
         health, pool = engine.health(), engine.pool
-        then, now = self._seen, (monotonic(), process_time())
-        self._seen = now
-        share = (now[1] - then[1]) / max(1e-3, now[0] - then[0]) / self._n_cores
         usage = pool.n_in_use / pool.n_usable
-        return Load(running=health.running, waiting=health.waiting, kv_usage=usage, utilisation=min(1.0, share)), engine.step_s
+        return Load(running=health.running, waiting=health.waiting, kv_usage=usage, utilisation=self._utilisation()), engine.step_s
+
+    def _utilisation(self) -> float:
+        """The share of its cores that this process has had of late."""
+        (then, had), (now, has) = self._seen, (monotonic(), process_time())
+        if now - then >= _SHARE_S:
+            self._seen = now, has
+            self._share = min(1.0, (has - had) / (now - then) / self._n_cores)
+        return self._share
 
     def metrics(self) -> bytes:
         return self._engine.engine.metrics.metrics.render()
