@@ -31,6 +31,7 @@ from camshaft.bench.transcript import Transcript, transcript
 
 MODEL = "smol"
 DEADLINE_S = 120.0
+SETTLE_S = 3.0  # until streams are under way
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -191,6 +192,7 @@ async def kill(process: GatewayProcess, seconds: float, every_s: float) -> str:
 
 async def stop_one(process: GatewayProcess, seconds: float, _: float) -> str:
     """SIGSTOP: it neither dies nor answers."""
+    await asyncio.sleep(SETTLE_S)
     victim = random.choice(process.workers())
     os.kill(victim, signal.SIGSTOP)
     await asyncio.sleep(seconds)
@@ -200,6 +202,7 @@ async def stop_one(process: GatewayProcess, seconds: float, _: float) -> str:
 
 async def slow_one(process: GatewayProcess, seconds: float, _: float) -> str:
     """Nine tenths of its time are taken away."""
+    await asyncio.sleep(SETTLE_S)
     victim = random.choice(process.workers())
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -250,6 +253,7 @@ async def reload_often(process: GatewayProcess, seconds: float, _: float) -> str
 
 async def restart(process: GatewayProcess, seconds: float, _: float) -> str:
     """The gateway itself, in the way of an operator, and then killed."""
+    await asyncio.sleep(SETTLE_S)
     workers = process.workers()
     await asyncio.to_thread(process.stop)
     left = await asyncio.to_thread(await_end, workers, 10.0)
