@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from camshaft import __version__
 from camshaft.api.app import create_app
 from camshaft.api.auth import Keys
 from camshaft.api.control import create_control_app
@@ -36,9 +37,10 @@ from camshaft.gateway.operate import Desk, Operator
 from camshaft.gateway.spec import FleetSpec
 from camshaft.gateway.state import Store
 from camshaft.gateway.version import House
-from camshaft.observe.gateway import GatewayMetrics
+from camshaft.observe.gateway import GatewayMetrics, Trip
 from camshaft.observe.merge import Page
 from camshaft.observe.metrics import Metrics
+from camshaft.observe.trace import tracing_to
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +64,7 @@ class Gateway:
         self.events = events
         self.metrics = Metrics()
         self.gateway_metrics = GatewayMetrics(lambda: gauges(self.fleet.versions, self._clock.now()))
+        self.tracing = tracing_to(source.spec.gateway.otlp_endpoint, __version__)
         self.history = History(store)
         self._source = source
         self._clock = SystemClock()
@@ -75,7 +78,7 @@ class Gateway:
             rank=lambda tenant: self.fleet.tenant(tenant).config.priority,
             note=events.note,
             metrics=self.gateway_metrics,
-            trip=self.gateway_metrics.ended,
+            trip=self._ended,
             observe_encode=lambda model, seconds: self.metrics.engine(model).stage("encode", seconds),
         )
         self.fleet = Fleet(spec, house, means_of)
@@ -152,6 +155,11 @@ class Gateway:
     async def close(self) -> None:
         await self.fleet.close()
         self._snapshot()
+        await asyncio.to_thread(self.tracing.close)
+
+    def _ended(self, trip: Trip) -> None:
+        self.gateway_metrics.ended(trip)
+        self.tracing.ended(trip)
 
     async def _keep(self) -> None:
         while True:

@@ -79,9 +79,8 @@ class Remote:
     async def ask(self, request: Request, waits: Waits) -> Response:
         """The answer once its head is there and says 200; its owner closes it. Raises CamshaftError, HttpFault."""
         asked = question(request, self.model, self._dialect)
-        response = await self.http.send(
-            "POST", self._prefix + asked.path, waits, body=asked.body, headers={self._dialect.id_header: request.id}
-        )
+        headers = {self._dialect.id_header: request.id} | ({"traceparent": request.trace} if request.trace else {})
+        response = await self.http.send("POST", self._prefix + asked.path, waits, body=asked.body, headers=headers)
         if response.status == 200:
             return response
         try:

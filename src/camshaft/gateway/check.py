@@ -16,6 +16,7 @@ from camshaft.formats import catalogue, hub
 from camshaft.gateway.folder import default_folder
 from camshaft.gateway.spec import MAX_REPLICAS, MAX_WEIGHT, FleetSpec, GatewayConfig, ModelSpec, VersionConfig, VersionSpec
 from camshaft.gateway.table import Problems
+from camshaft.observe import trace
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")  # of a model: what clients write into JSON and URLs
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of versions and tenants: labels of metrics, parts of names of replicas
@@ -204,6 +205,8 @@ def places(spec: FleetSpec, env: Mapping[str, str], problems: Problems) -> None:
             problems.add(path, f"key_env: the environment has no {config.key_env}")
     if spec.gateway.tls_cert and spec.gateway.tls_key:
         _tls(spec.gateway, problems)
+    if trouble := trace.wrong_with(spec.gateway.otlp_endpoint):
+        problems.add("gateway", f"otlp_endpoint {trouble}")
 
 
 def _source(source: str, path: str, problems: Problems) -> None:

@@ -5,18 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import cast
+from typing import NamedTuple, cast
 
-from camshaft.observe.gateway import Trip
+from camshaft.observe.gateway import LEFT, Trip
 from camshaft.types import ChatPrompt, Clock, Delta, Event, Failed, Finished, Health, Request, Route, Started, Upstream
+
+
+class Seen(NamedTuple):
+    """Whose requests are observed."""
+
+    model: str
+    version: str
+    provider: str = "camshaft"  # who makes the engine, as traces have it
+    rank: Callable[[str], int] = lambda tenant: 0  # a tenant's class
 
 
 class Observed:
     """An Upstream around all others of a version."""
 
-    def __init__(self, model: str, version: str, inner: Upstream, clock: Clock, told: Callable[[Trip], None]) -> None:
-        self._model = model
-        self._version = version
+    def __init__(self, seen: Seen, inner: Upstream, clock: Clock, told: Callable[[Trip], None]) -> None:
+        self._seen = seen
         self._inner = inner
         self._clock = clock
         self._told = told
@@ -25,7 +33,7 @@ class Observed:
         arrived_at = request.arrived_at or self._clock.now()
         began_at = time.time() - (self._clock.now() - arrived_at)
         started, route = Started(0, 0, 0.0), Route()
-        ending, ttft_s, n_output = "left", 0.0, 0
+        ending, ttft_s, n_output = LEFT, 0.0, 0
         try:
             stream = cast(AsyncGenerator[Event, None], self._inner.stream(request))
             async with aclosing(stream):
@@ -44,8 +52,8 @@ class Observed:
                     yield event
         finally:
             trip = Trip(
-                model=self._model,
-                version=self._version,
+                model=self._seen.model,
+                version=self._seen.version,
                 replica=route.replica,
                 tenant=request.tenant,
                 request_id=request.id,
@@ -61,6 +69,8 @@ class Observed:
                 n_tries=route.n_tries,
                 n_choices=request.sampling.n,
                 trace=request.trace,
+                provider=self._seen.provider,
+                rank=max(request.priority, self._seen.rank(request.tenant)),
             )
             self._told(trip)
 

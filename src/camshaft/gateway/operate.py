@@ -22,7 +22,7 @@ from camshaft.gateway.version import Version
 from camshaft.types import Clock
 
 MAX_TENANTS_SHOWN = 1_000
-_FIXED = ("admin_host", "admin_port", "state_dir", "tls_cert", "tls_key", "cors_origins")
+_FIXED = ("admin_host", "admin_port", "state_dir", "tls_cert", "tls_key", "otlp_endpoint", "cors_origins")
 
 
 class Desk(NamedTuple):

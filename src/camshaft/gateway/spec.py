@@ -44,6 +44,9 @@ class GatewayConfig:
     )
     tls_cert: str = opt("", "PEM file of the certificate and its chain; with it the public port speaks TLS")
     tls_key: str = opt("", "PEM file of the certificate's key")
+    otlp_endpoint: str = opt(
+        "", "collector that traces go to over OTLP/HTTP, such as http://127.0.0.1:4318/v1/traces; needs the extra camshaft[otel]"
+    )
     cors_origins: tuple[str, ...] = opt(
         (), 'origins whose pages may call the API, such as "https://app.example.com"; none by default', hi=64
     )

@@ -22,7 +22,7 @@ from camshaft.gateway.events import Happening, Note, Plain
 from camshaft.gateway.limit import Limiter
 from camshaft.gateway.line import Line
 from camshaft.gateway.metered import Metered
-from camshaft.gateway.observed import Observed
+from camshaft.gateway.observed import Observed, Seen
 from camshaft.gateway.policy import make_policy
 from camshaft.gateway.retry import RetryBudget
 from camshaft.gateway.route import Router
@@ -151,7 +151,9 @@ class Version:
         return self._observed(Encode(encoder, metered, self.longest_s), house)
 
     def _observed(self, inner: Upstream, house: House) -> Upstream:
-        return Observed(self.spec.model, self.spec.name, inner, house.clock, house.trip)
+        spec = self.spec
+        provider = spec.config.engine if spec.config.engine == "camshaft" else spec.foreign.dialect
+        return Observed(Seen(spec.model, spec.name, provider, house.rank), inner, house.clock, house.trip)
 
     # --------------------------------------------------------------------------------------------------------- hearing
 

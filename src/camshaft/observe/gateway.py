@@ -11,6 +11,8 @@ from camshaft.observe.instruments import Family, Histogram, Value, counter, hist
 _WAIT = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
 _TPOT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
+FINISHES = frozenset(("stop", "length", "content_filter"))
+LEFT = "left"  # how a request ends whose client went away
 MAX_TENANTS = 200  # with series of their own; the others share one
 
 
@@ -34,6 +36,8 @@ class Trip(NamedTuple):
     n_tries: int = 1
     n_choices: int = 1
     trace: str = ""  # the caller's traceparent
+    provider: str = "camshaft"  # who makes the engine
+    rank: int = 0  # its class
 
     @property
     def tpot_s(self) -> float:
@@ -73,7 +77,7 @@ class GatewayMetrics:
     def ended(self, trip: Trip) -> None:
         """A request is over, whatever way."""
         version = (trip.model, trip.version)
-        known = trip.ending in CODES or trip.ending in ("stop", "length", "content_filter", "left")
+        known = trip.ending in CODES or trip.ending in FINISHES or trip.ending == LEFT
         # A server of another make may send any code; each would be a series.
         self._requests.child(*version, trip.ending if known else "other").add()
         self._tries.child(*version).add(trip.n_tries)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from camshaft.bench.fake_openai import Play
@@ -195,3 +196,12 @@ async def test_metrics_are_passed_on() -> None:
         assert await r.backend.metrics() == b"fake_up 1\n"
         await r.server.close()
         assert await r.backend.metrics() == b""
+
+
+async def test_the_callers_trace_goes_on_to_the_server() -> None:
+    async with rig() as r:
+        traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        await events_of(r.backend, msgspec.structs.replace(asking(), trace=traceparent))
+        assert r.server.heads[-1]["traceparent"] == traceparent
+        await events_of(r.backend, asking())
+        assert "traceparent" not in r.server.heads[-1]
