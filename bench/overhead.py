@@ -10,7 +10,8 @@ gives it more processes. Where it cannot be installed, the report says why and h
   tokens, one every 2 ms, which is more than any of them passes on.
 - Added time: a fixed rate of short answers, from when each was due; through a proxy less the same rate straight to the fake server. At half
   of each one's own saturation, and at half of LiteLLM's for both.
-- Idle: 500 streams that had their first token and get nothing for a while; the share of a core that the proxy takes meanwhile.
+- Idle: 500 streams that had their first token and get nothing for a while; the share of a core that the proxy takes meanwhile, less what
+  it takes without them.
 
 A figure is the median over the rounds. Processor time per request is what a figure means on another machine.
 """
@@ -118,6 +119,7 @@ def delay(rounds: Rounds, sides: Sequence[Proxy], args: argparse.Namespace) -> N
 def idle(rounds: Rounds, sides: Sequence[Proxy]) -> None:
     body = streamed({"n": 3, "token_s": HELD_S})
     proxied = [p for p in sides if p.name != DIRECT]
+    rounds.run("empty", proxied, {"kind": "idle", "body": body, "connections": 0, "seconds": IDLE_S})
     rounds.run("idle", proxied, {"kind": "idle", "body": body, "connections": IDLE_STREAMS, "seconds": IDLE_S})
 
 
@@ -133,6 +135,12 @@ def shown(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
+def idle_share(rounds: Rounds, side: str) -> float | None:
+    """What the streams take beyond what the proxy takes without them."""
+    streams, empty = rounds.median("idle", side, "share"), rounds.median("empty", side, "share")
+    return None if streams is None or empty is None else streams - empty
+
+
 def table(rounds: Rounds, sides: Sequence[str]) -> str:
     rows: list[list[object]] = []
 
@@ -146,7 +154,8 @@ def table(rounds: Rounds, sides: Sequence[str]) -> str:
     for figure, name in (("p50_ms", "p50"), ("p99_ms", "p99")):
         row(f"added {name} at half of its own saturation, ms", [added(rounds, f"half of {s}", s, figure) for s in sides], ".2f")
         row(f"added {name} at equal load, ms", [added(rounds, "equal", s, figure) for s in sides], ".2f")
-    row(f"{IDLE_STREAMS} idle streams, share of a core", [rounds.median("idle", s, "share") for s in sides], ".4f")
+    row("nobody there, share of a core", [rounds.median("empty", s, "share") for s in sides], ".4f")
+    row(f"{IDLE_STREAMS} idle streams, share of a core beyond that", [idle_share(rounds, s) for s in sides], ".4f")
     return harness.table(("", *sides), rows)
 
 
@@ -158,7 +167,7 @@ def bars(rounds: Rounds) -> list[harness.Line]:
         found.append(harness.Line(f"{name}, times LiteLLM's", shown(ratio, ".1f"), "at least 3", None if ratio is None else ratio >= 3))
     half = added(rounds, f"half of {OURS}", OURS, "p50_ms")
     found.append(harness.Line("added p50 at half load, ms", shown(half, ".2f"), "under 2", None if half is None else half < 2))
-    share = rounds.median("idle", OURS, "share")
+    share = idle_share(rounds, OURS)
     cost = "under 0.01 of a core"
     found.append(harness.Line(f"{IDLE_STREAMS} idle streams", shown(share, ".4f"), cost, None if share is None else share < 0.01))
     return found
