@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -72,10 +73,10 @@ class RawServer:
 
 
 @asynccontextmanager
-async def raw_server(script: Script) -> AsyncIterator[RawServer]:
+async def raw_server(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[RawServer]:
     """Runs `script` for every request of every connection."""
     found = RawServer(script)
-    server = await asyncio.get_running_loop().create_server(lambda: Raw(found), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: Raw(found), "127.0.0.1", 0, ssl=tls)
     found.port = server.sockets[0].getsockname()[1]
     try:
         yield found

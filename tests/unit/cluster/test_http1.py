@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from pathlib import Path
 
 import pytest
 
 from camshaft.cluster.exchange import HIGH_BYTES, MAX_BARE_BYTES, HttpFault, Waits
 from camshaft.cluster.http1 import Http1, parse_address
 from camshaft.errors import ConfigError
+from certificates import make_certificate, needs_openssl
 from raw_server import HEAD, LAST, Raw, RawServer, chunk, plain, raw_server
 
 
@@ -261,3 +264,24 @@ async def test_a_header_cannot_end_its_line() -> None:
         assert b"b: c" not in heads
         assert b"x-request-id: good\r\n" in heads
         client.close()
+
+
+@needs_openssl
+async def test_tls_trusts_whom_it_is_told_to_and_nobody_else(tmp_path: Path) -> None:
+    async def script(raw: Raw) -> None:
+        raw.say(plain(b"ok"))
+
+    cert, key = make_certificate(tmp_path, "server")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(cert, key)
+    async with raw_server(script, tls) as server:
+        address = parse_address(f"https://127.0.0.1:{server.port}")
+        client = Http1(address, ca_file=cert)
+        assert [await whole(client) for _ in range(2)] == [b"ok"] * 2
+        assert len(server.connections) == 1
+        client.close()
+        with pytest.raises(HttpFault, match="cannot be reached") as caught:
+            await whole(Http1(address))
+        assert caught.value.kind == "connect"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Http1(address, ca_file=str(tmp_path / "nowhere"))
