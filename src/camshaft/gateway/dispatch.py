@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from camshaft.cluster.backend import Backend
-from camshaft.errors import CamshaftError, ReplicaLost, Unavailable
+from camshaft.errors import CamshaftError, CircuitOpen, ReplicaLost
 from camshaft.gateway.carry import Carry
 from camshaft.gateway.line import Line, Ticket
 from camshaft.gateway.outcome import Outcome, Verdict, of_error
@@ -179,19 +179,22 @@ class Dispatch:
 
     def _raise_if_refused(self, now: float) -> None:
         refusal = self._router.refusal(now)
-        # Whoever comes while a replica is on its way may wait for it.
-        if refusal is not None and not (isinstance(refusal, Unavailable) and self.turnstile.expecting):
+        # Whoever comes while a replica is on its way may wait for it; where the version rests, one more replica changes nothing.
+        if refusal is not None and (isinstance(refusal, CircuitOpen) or not self.turnstile.expecting):
             raise refusal
 
     def _count(self, event: Event, ticket: Ticket, lease: Lease) -> None:
         now = self._clock.now()
         if isinstance(event, Delta):
             n = len(event.ids) or event.n_tokens
-            lease.produced(n, now)
             self._line.produced(ticket, n)
+            if lease.produced(n, now):
+                self.turnstile.turn()  # its prompt is computed, so another's may be
         elif isinstance(event, Started):
             lease.started(event.n_cached, now)
             self._line.cached(ticket, event.n_cached)
+        elif isinstance(event, Finished):
+            lease.ended(event.usage.n_cached, now)
 
 
 def digest(request: Request) -> bytes:

@@ -10,7 +10,8 @@ import pytest
 
 from camshaft.errors import ReplicaLost
 from camshaft.gateway.line import LineConfig
-from camshaft.types import Delta, Event, Failed, Finished, Grammar, Request, SamplingParams, Started, TokenPrompt
+from camshaft.gateway.outcome import Outcome
+from camshaft.types import Delta, Event, Failed, Finished, Grammar, Load, ReplicaInfo, Request, SamplingParams, Started, TokenPrompt, Usage
 from contract.upstream_contract import check_order
 from gateway_rig import DispatchRig, Mortal, until
 
@@ -179,3 +180,55 @@ async def test_without_a_replica_the_answer_is_503(rig: DispatchRig) -> None:
     assert isinstance(failed, Failed)
     assert failed.error.status == 503
     assert failed.error.retry_after_s is not None
+
+
+class Paused:
+    """A Backend that waits to be told before its first token and after it."""
+
+    info = ReplicaInfo("fake", 512, 8, 512, 8192, 16)
+    load = Load()
+
+    def __init__(self) -> None:
+        self.n_asked = 0
+        self.begin = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def stream(self, request: Request) -> AsyncIterator[Event]:
+        self.n_asked += 1
+        yield Started(300, 0, 0.0)
+        await self.begin.wait()
+        yield Delta("a", (97,))
+        await self.go_on.wait()
+        yield Finished("length", Usage(300, 0, 1))
+
+    async def close(self) -> None:
+        self.go_on.set()
+
+
+async def test_a_first_token_lets_the_next_prompt_in(rig: DispatchRig) -> None:
+    """A replica has room for a second's prompts; those whose prompt is computed take none of it, long as their answers may last."""
+    paused = Paused()
+    rig.add("a", paused)  # type: ignore[arg-type]
+    requests = [Request(id=str(i), prompt=TokenPrompt(tuple(range(i, i + 300)))) for i in range(7)]
+    answers = [asyncio.ensure_future(events_of(rig, request)) for request in requests]
+    await until(lambda: paused.n_asked == 4)
+    assert len(rig.line) == 3
+    paused.begin.set()
+    await until(lambda: paused.n_asked == 7)
+    assert not any(answer.done() for answer in answers)
+    paused.go_on.set()
+    assert all(isinstance(events[-1], Finished) for events in await asyncio.gather(*answers))
+    assert rig.is_at_rest()
+
+
+async def test_a_version_that_rests_is_refused_even_while_a_replica_is_on_its_way(rig: DispatchRig) -> None:
+    rig.add("a", Mortal())
+    now = rig.clock.now()
+    for _ in range(50):
+        if (trial := rig.router.version.ask(now)) is not None:
+            trial.close(Outcome.FAULT, now)
+    rig.dispatch.turnstile.expecting = True
+    events = await events_of(rig, asking())
+    assert [type(event) for event in events] == [Failed]
+    assert events[0].error.code == "circuit_open"  # type: ignore[union-attr]
+    assert (events[0].error.retry_after_s or 0) > 1  # type: ignore[union-attr]
