@@ -103,7 +103,9 @@ async def test_a_worker_that_talks_nonsense_is_ended() -> None:
 async def test_a_gateway_that_talks_nonsense_ends_the_worker() -> None:
     async with worker() as backend:
         backend._link.send_frame(bytearray(b"\x00\x00\x00\x01x"))
-        assert "it ended" in await backend.lost()
+        why = await backend.lost()
+        assert "it ended" in why
+        assert "it broke the protocol" in why, "its last words say what was wrong"
         await gone(backend.pid)
 
 

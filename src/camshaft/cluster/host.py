@@ -88,6 +88,8 @@ class Host:
                 self.over.set()
 
     def _lost(self, why: str) -> None:
+        if why:
+            log.error("the connection to the gateway is lost: %s", why)
         self.over.set()
         for task in self._streams.values():
             task.cancel()
