@@ -85,7 +85,7 @@ class Rounds:
             sys.stderr.write(f"{what}, {proxy.name}: {json.dumps({k: round(v, 3) for k, v in figures.items()})}\n")
 
     def median(self, what: str, side: str, figure: str) -> float | None:
-        values = [each[figure] for each in self.found.get(what, {}).get(side, [])]
+        values = [each[figure] for each in self.found.get(what, {}).get(side, []) if figure in each]
         return statistics.median(values) if values else None
 
     def cost_us(self, what: str, side: str, per: str) -> float | None:
