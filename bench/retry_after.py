@@ -3,7 +3,7 @@
     python bench/retry_after.py                       # a simulated overload, with the real line, limits and router
     python bench/retry_after.py --url http://127.0.0.1:8000 --rate 20 [--keys keys.txt]    # a real server
 
-Simulated: tenants with and without limits ask for half as much again as two replicas can do, all the time; who is refused comes back when
+Simulated: tenants with and without limits ask for nearly twice what two replicas can do, all the time; who is refused comes back when
 the header says (whole seconds) and the network took a little. The same without kept places, for comparison.
 """
 
@@ -34,8 +34,13 @@ from camshaft.gateway.policy import RouteConfig
 
 SHAPE = Shape(max_num_seqs=16, max_num_batched_tokens=512, step_s=0.012, prefill_s=0.0004, decode_s=0.002)
 N_REPLICAS = 2
-OVERLOAD = 1.5
+OVERLOAD = 1.8
 LINE = LineConfig(max_requests=64, max_tokens=100_000, tenant_share=0.25, max_wait_s=600.0)
+LIMITS = {
+    "tokens": LimitConfig(tokens_per_minute=6_000),
+    "requests": LimitConfig(tokens_per_minute=20_000, requests_per_minute=30),
+    "slots": LimitConfig(concurrent_requests=4),
+}
 BAR = 0.95
 MOST_TRIES = 6
 NETWORK_S = 0.05
@@ -79,13 +84,8 @@ class Crowd:
 
     def __init__(self, seed: int, for_s: float, line: LineConfig) -> None:
         self.timeline = Timeline()
-        limits = {
-            "capped 1": LimitConfig(tokens_per_minute=6_000),
-            "capped 2": LimitConfig(tokens_per_minute=3_000, requests_per_minute=60),
-            "narrow": LimitConfig(concurrent_requests=4),
-        }
         grace_s = line.grace_s if line.max_promises else 0.0
-        self.limiter = Limiter(LimitConfig(), limits, grace_s=grace_s)
+        self.limiter = Limiter(LimitConfig(), LIMITS, grace_s=grace_s)
         self.gateway = VirtualGateway(self.timeline, Line(line), RouteConfig(), self.limiter)
         self.replicas = [ModelReplica(self.timeline, SHAPE, self.gateway) for _ in range(N_REPLICAS)]
         for i, replica in enumerate(self.replicas):
@@ -97,7 +97,7 @@ class Crowd:
 
     def _plan(self, for_s: float) -> None:
         dice, at_s, n = self._dice, 0.0, 0
-        tenants = ["capped 1"] * 4 + ["capped 2"] * 3 + ["narrow"] * 3 + [f"t{i}" for i in range(20)]
+        tenants = ["tokens"] * 3 + ["requests"] * 2 + ["slots"] * 2 + [f"t{i}" for i in range(20)]
         mean_s = SHAPE.prefill_s * 120 + 60 * (SHAPE.step_s / SHAPE.max_num_seqs + SHAPE.decode_s)
         while at_s < for_s:
             at_s += dice.expovariate(OVERLOAD * N_REPLICAS / mean_s)
@@ -114,7 +114,8 @@ class Crowd:
             if error.retry_after_s is None or n_tries == MOST_TRIES:
                 return
             told_s = max(1, math.ceil(error.retry_after_s))
-            again = (error.code, float(told_s))
+            kind = f" ({call.tenant})" if call.tenant in LIMITS else ""
+            again = (error.code + kind, float(told_s))
             self.timeline.after(told_s + self._dice.uniform(0.0, NETWORK_S), lambda: self._ask(call, n_tries + 1, again))
         else:
             self.tally.add(n_tries, refusal, let_in=True)

@@ -88,10 +88,9 @@ class VirtualGateway:
         self.router.join(name, info, self._timeline.now)
 
     def ask(self, call: Call) -> Record:
-        """Raises what the limits or the line refuse it with."""
-        now = self._timeline.now
+        """Raises what the limits or the line refuse it with; either keeps a place at the other for whoever it tells to come back."""
+        now, limiter = self._timeline.now, self._limiter
         most = call.n_output_most or call.n_output
-        grant = self._limiter.admit(call.tenant, Cost(call.n_prompt, most, call.promise), now) if self._limiter is not None else None
         record = Record(call, now)
         ticket = Ticket(
             key=len(self.records) + 1,
@@ -103,10 +102,20 @@ class VirtualGateway:
             deadline_at=now + call.deadline_s,
             promise=call.promise,
         )
+        cost, grant = Cost(call.n_prompt, most, call.promise), None
         try:
+            grant = limiter.admit(call.tenant, cost, now) if limiter is not None else None
             self.line.enter(ticket, now)
-        except CamshaftError:
-            if grant is not None:
+        except CamshaftError as error:
+            if limiter is not None and error.retry_after_s is not None:
+                due_at = now + error.retry_after_s
+                if grant is None:
+                    due_at = self.line.expect(ticket, due_at, now)
+                    error.retry_after_s = due_at - now
+                    limiter.put_off(call.promise, due_at)
+                else:
+                    grant.put_off(limiter, call.promise, due_at, now)
+            elif grant is not None:
                 grant.close(now)
             raise
         self.records.append(record)

@@ -9,7 +9,7 @@ from camshaft.gateway.limit_config import LimitConfig
 
 _LEARN = 0.1  # weight of one answer in the means
 _GUESS_S = 5.0  # a request's time, before any ended
-_SPREAD = 1.5  # mean deviations above the mean by which most requests have ended
+_SPREAD = 2.0  # mean deviations above the mean by which most requests have ended
 
 
 class Account:
@@ -99,11 +99,15 @@ class Account:
         self.n_running += 1
         self._starts[now] = self._starts.get(now, 0) + 1
 
-    def ended(self, since: float, now: float) -> None:
+    def left(self, since: float) -> None:
+        """It never ran."""
         self.n_running -= 1
         self._starts[since] -= 1
         if not self._starts[since]:
             del self._starts[since]
+
+    def ended(self, since: float, now: float) -> None:
+        self.left(since)
         took_s = now - since
         if not self._mean_s:
             self._mean_s, self._deviation_s = took_s, 0.0
@@ -115,6 +119,7 @@ class Account:
         """Seconds until a slot is free after those promised, and why. What runs ends after the time that most took."""
         most = self._config.concurrent_requests
         most_s = self._mean_s + _SPREAD * self._deviation_s if self._mean_s else _GUESS_S
+        most_s = max([most_s, *(now - start for start in self._starts)])  # those that run may take longer than those before them
         ends = sorted(max(start + most_s, now + 0.25 * most_s) for start, n in self._starts.items() for _ in range(n))
         rounds, i = divmod(max(0, self.n_running + n_promised - most), max(1, len(ends)))
         wait_s = ends[i] - now + rounds * most_s if ends else most_s

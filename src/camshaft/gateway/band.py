@@ -53,7 +53,8 @@ class Band:
         """It goes to a replica."""
         self.fair.admit(ticket.tenant, ticket.n_prompt)
         self._forget(ticket, now)
-        self.drain.left(ticket.n_prompt, ticket.work)
+        if now > ticket.entered_at:
+            self.drain.left(ticket.n_prompt, ticket.work)
         self.since = now
         self.owed = max(0.0, self.owed - ticket.work)
 

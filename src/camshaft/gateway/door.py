@@ -19,6 +19,8 @@ _MOST_S = 3600.0
 _SAFE = 1.1  # the measured speed varies: a place is promised a tenth later than it says
 _SLACK = 1.125  # and what was promised is held, though the bound be passed by an eighth
 _SURE = 0.8  # share of the estimated wait that is as good as certain
+_STAYS, _STAY_S = 2.0, 5.0  # of the line's work, and seconds: what is promised for then minds who enters now
+_ROUNDS = 8  # of an estimate that depends on itself
 _NEARLY_EMPTY = 0.25  # of a bound: below it newcomers are let in whatever is promised, or replicas would idle
 
 
@@ -66,39 +68,62 @@ class Door:
         self.promises.lapse(now)
         place = self.promises.find(ticket.promise)
         due = place if place is not None and now >= place.due_at - _EARLY_S else None
-        mine = self._bound_of(ticket.tenant)
+        mine = self._share_of(ticket.tenant)
         if not mine.fits(ticket.n_prompt, due):
             over = mine.over(ticket.n_prompt)
             wait_s = self._tenant_wait_s(over, ticket.tenant, band)
             what = f"{mine.queued.n_requests} requests with {mine.queued.n_tokens} prompt tokens of yours wait already"
             raise self._refusal(Overloaded, what, wait_s, ticket, now)
-        whole = self._bound_of(None)
+        whole = self._whole(now + _STAYS * self._work_s() + _STAY_S)
         if not whole.fits(ticket.n_prompt, due):
-            wait_s = self._wait_s(whole.over(ticket.n_prompt))
+            wait_s = self._whole_wait_s(ticket.n_prompt, now)
             what = f"{whole.queued.n_requests} requests with {whole.queued.n_tokens} prompt tokens wait already"
             raise self._refusal(QueueFull, what, wait_s, ticket, now)
         if place is not None:
             self.promises.drop(place)
 
+    def expect(self, ticket: Ticket, due_at: float, now: float) -> float:
+        """Keep a place for one whom something before this line tells to come back at `due_at`; when both have room for it."""
+        self.promises.lapse(now)
+        wait_s = 0.0 if self._whole(due_at).fits(ticket.n_prompt, None) else _SAFE * self._whole_wait_s(ticket.n_prompt, now)
+        due_at = max(due_at, now + wait_s)
+        self.promises.keep(ticket.tenant, ticket.promise, ticket.n_prompt, due_at, now)
+        return due_at
+
     def worked_off_s(self) -> float:
         """When all that waits now will have been taken, at the measured rate."""
-        rate = self._drain.rate()
-        work = sum(band.work for band in self._bands.values())
-        return _bounded(work / rate.work if rate is not None else 0.0)
+        return _bounded(self._work_s())
 
     # --------------------------------------------------------------------------------------------------------- private
 
-    def _bound_of(self, tenant: str | None) -> _Bound:
-        """Of a tenant's share, or (None) of the whole line."""
+    def _work_s(self) -> float:
+        rate = self._drain.rate()
+        return sum(band.work for band in self._bands.values()) / rate.work if rate is not None else 0.0
+
+    def _whole(self, until: float) -> _Bound:
+        """Of the line: who enters now is there until then, and what is promised later does not mind."""
         config = self._config
-        if tenant is None:
-            queued = Held(sum(b.n_queued for b in self._bands.values()), sum(b.n_tokens for b in self._bands.values()))
-            return _Bound(Held(config.max_requests, config.max_tokens), queued, self.promises.held)
+        queued = Held(sum(b.n_queued for b in self._bands.values()), sum(b.n_tokens for b in self._bands.values()))
+        promised = self.promises.due_by(until) if self._drain.rate() is not None else self.promises.held
+        return _Bound(Held(config.max_requests, config.max_tokens), queued, promised)
+
+    def _share_of(self, tenant: str) -> _Bound:
+        config = self._config
         lanes = [band.lanes[tenant] for band in self._bands.values() if tenant in band.lanes]
         queued = Held(sum(len(lane.tickets) for lane in lanes), sum(lane.n_tokens for lane in lanes))
         share = config.tenant_share
         most = Held(max(1, int(share * config.max_requests)), max(1, int(share * config.max_tokens)))
         return _Bound(most, queued, self.promises.held_of(tenant))
+
+    def _whole_wait_s(self, n_tokens: int, now: float) -> float:
+        """When one more fits, after what is promised until then."""
+        wait_s = self._work_s()
+        for _ in range(_ROUNDS):
+            longer_s = self._wait_s(self._whole(now + _SAFE * wait_s).over(n_tokens))
+            if longer_s <= wait_s:
+                break
+            wait_s = longer_s
+        return self._wait_s(self._whole(now + _SAFE * wait_s).over(n_tokens))
 
     def _check_deadline(self, ticket: Ticket, band: Band, now: float) -> None:
         left_s = ticket.deadline_at - now

@@ -16,7 +16,9 @@ class Amount(Struct, frozen=True):
 
 
 class Drain:
-    """Departures over busy seconds, older ones counting less. Idle time says nothing about speed and is not counted."""
+    """Departures over busy seconds, older ones counting less. Idle time says nothing about speed and is not counted, nor is one that went
+    straight through: it took a place that was free anyway.
+    """
 
     LEAST_DEPARTURES = 8  # below it, and below LEAST_BUSY_S of work, a rate is a guess
     LEAST_BUSY_S = 1.0

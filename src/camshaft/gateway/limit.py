@@ -48,6 +48,14 @@ class Grant:
             self._settled = True
             self._account.settle(self.n_reserved, max(0, n_prompt - n_cached) + n_output, n_output, now)
 
+    def put_off(self, limiter: Limiter, promise: bytes, due_at: float, now: float) -> None:
+        """Refused further on, and told to come back at `due_at`: what was reserved is kept for it until then. It is closed."""
+        account, self._account = self._account, None
+        if account is not None:
+            account.give(self.n_reserved, now)
+            account.left(self._since)
+            limiter.keep(account.tenant, promise, self.n_reserved, due_at, now)
+
     def close(self, now: float) -> None:
         """It ended. Idempotent. Unsettled, it used nothing: all that was reserved goes back, the request too."""
         account, self._account = self._account, None
@@ -109,6 +117,18 @@ class Limiter:
             account.began(now)
             return Grant(account, n_tokens, now)
         raise self._refusal(account, cost, (wait_s, what, n_tokens), place, now)
+
+    def put_off(self, promise: bytes, due_at: float) -> None:
+        """Something further on has room only later: the place that was kept moves."""
+        place = self._promises.find(promise)
+        if place is not None and due_at > place.due_at:
+            self._promises.move(place, due_at)
+
+    def keep(self, tenant: str, promise: bytes, n_tokens: int, due_at: float, now: float) -> None:
+        """Keep a place for one that is told elsewhere to come back at `due_at`."""
+        account = self._account(tenant, now)
+        if account is not None and self._promises.keep(tenant, promise, n_tokens, due_at, now) is not None:
+            account.keep(n_tokens, now)
 
     def headers(self, tenant: str, now: float) -> dict[str, str]:
         """x-ratelimit-{limit,remaining,reset}-{requests,tokens} for the limits that this tenant has; reset is the time until it is full."""

@@ -46,6 +46,7 @@ class Line:
         self._running: dict[int, Ticket] = {}
         self._timers = Timers()
         self._mean_output = 0.0
+        self._opens_at: float | None = None  # when others may pass again one that is waited for
 
     def __len__(self) -> int:
         """Tickets in line."""
@@ -88,6 +89,7 @@ class Line:
         """
         assert ticket.key not in self._queued, f"ticket {ticket.key} waits already"
         assert ticket.key not in self._running, f"ticket {ticket.key} is taken already"
+        ticket.entered_at = now
         ticket.work = W_IN * ticket.n_prompt + W_OUT * max(1.0, min(self.mean_output, ticket.n_output_most))
         band = self._band(ticket)
         self.drain.look(now, busy=bool(self._queued))
@@ -97,6 +99,11 @@ class Line:
         self._queued[ticket.key] = ticket
         self._timers.add(min(ticket.deadline_at, ticket.arrived_at + self.config.max_wait_s), ticket.key)
 
+    def expect(self, ticket: Ticket, due_at: float, now: float) -> float:
+        """Keep a place for one whom a limit tells to come back at `due_at`, or the promise would end here. When both have room for it."""
+        self.drain.look(now, busy=bool(self._queued))
+        return self.door.expect(ticket, due_at, now)
+
     def first(self, n: int, now: float) -> list[Ticket]:
         """Whom to place next, best first: try them in this order, take the first that fits, and ask again, since that changes the order.
 
@@ -105,7 +112,7 @@ class Line:
         """
         bands = sorted((band for band in self.bands.values() if band.n_queued), key=self._order)
         out: list[Ticket] = []
-        shut = _CLASSES
+        shut, self._opens_at = _CLASSES, None
         for i, band in enumerate(bands):
             head = band.head()
             if band.rank > shut or head is None:
@@ -113,8 +120,8 @@ class Line:
             room = n - len(out)
             if i < len(bands) - 1:
                 room -= min(n // 4, len(bands) - 1 - i)  # a glimpse of the other classes
-            if self._is_shut(head, now):
-                shut = band.rank
+            if (opens_at := self._shut_until(head, now)) is not None:
+                shut, self._opens_at = band.rank, opens_at
                 room = min(room, 1)
             out.extend(band.first(room))
         return out[:n]
@@ -132,7 +139,8 @@ class Line:
             if other.rank > band.rank and other.n_queued:
                 other.owe(self.config.least_share * ticket.work)
         self.drain.look(now, busy=bool(self._queued))
-        self.drain.left(ticket.n_prompt, ticket.work)
+        if now > ticket.entered_at:
+            self.drain.left(ticket.n_prompt, ticket.work)
         self._running[ticket.key] = ticket
 
     def cached(self, ticket: Ticket, n_cached: int) -> None:
@@ -186,8 +194,8 @@ class Line:
         return out
 
     def next_timer(self) -> float | None:
-        """When `expire` may have something to do."""
-        return self._timers.next_at()
+        """When `expire` may have something to do, or `first` an answer that no event brings about."""
+        return min((at for at in (self._timers.next_at(), self._opens_at) if at is not None), default=None)
 
     # ----------------------------------------------------------------------------------------------------------- state
 
@@ -239,10 +247,13 @@ class Line:
         assert head is not None
         return not 0.0 < head.work <= band.owed, band.rank * self.config.age_s + band.since, band.rank
 
-    def _is_shut(self, head: Ticket, now: float) -> bool:
-        if head.passed_at is None or self.config.patience_s <= 0:
-            return False
-        return int((now - head.passed_at) / self.config.patience_s) % 2 == 1
+    def _shut_until(self, head: Ticket, now: float) -> float | None:
+        """Until when nobody may pass this one; None while they may."""
+        patience_s = self.config.patience_s
+        if head.passed_at is None or patience_s <= 0:
+            return None
+        turn = int((now - head.passed_at) / patience_s)
+        return head.passed_at + (turn + 1) * patience_s if turn % 2 else None
 
     def _remove(self, ticket: Ticket) -> None:
         del self._queued[ticket.key]

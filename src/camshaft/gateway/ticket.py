@@ -17,6 +17,7 @@ class Ticket(Struct, eq=False, kw_only=True):
     deadline_at: float
     promise: bytes = b""  # digest of tenant and request: who comes back with it finds the place that was kept; b"" keeps none
 
+    entered_at: float = 0.0
     work: float = 0.0  # weighted tokens that it is thought to cost
     passed_at: float | None = None  # since when others go before it, though it is first
     started: bool = False  # a replica began to compute it

@@ -123,6 +123,7 @@ def test_a_head_that_fits_nowhere_is_passed_for_a_while_and_then_waited_for_in_t
     line.take(line.first(3, 0.0)[1], 0.0)
     assert len(line.first(8, 4.0)) == 8
     assert line.first(8, 6.0) == [big]
+    assert line.next_timer() == 10.0  # then the others may go, though nothing else happens
     assert len(line.first(8, 11.0)) == 8
     fill(line, 1, tenant="user", rank=0, now=16.0)
     assert line.first(8, 16.0) == [big]
