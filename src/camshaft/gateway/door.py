@@ -16,11 +16,10 @@ from camshaft.gateway.ticket import Ticket
 _EARLY_S = 0.1  # a client's timer may be a little fast
 _LEAST_S = 1.0  # what a Retry-After can say
 _MOST_S = 3600.0
-_SAFE = 1.1  # the measured speed varies: a place is promised a tenth later than it says
+_SAFE = 1.2  # the measured speed varies: a place is promised a fifth later than it says
+_SLIP = 1.1  # newcomers may use half of that
 _SLACK = 1.125  # and what was promised is held, though the bound be passed by an eighth
 _SURE = 0.8  # share of the estimated wait that is as good as certain
-_STAYS, _STAY_S = 2.0, 5.0  # of the line's work, and seconds: what is promised for then minds who enters now
-_ROUNDS = 8  # of an estimate that depends on itself
 _NEARLY_EMPTY = 0.25  # of a bound: below it newcomers are let in whatever is promised, or replicas would idle
 
 
@@ -46,7 +45,7 @@ class _Bound(NamedTuple):
     def over(self, n_tokens: int) -> Held:
         """How much must leave until one more fits, after all that is promised."""
         there = self.queued.plus(*self.promised).plus(1, n_tokens)
-        return Held(max(1, there.n_requests - self.most.n_requests), max(0, there.n_tokens - self.most.n_tokens))
+        return Held(max(0, there.n_requests - self.most.n_requests), max(0, there.n_tokens - self.most.n_tokens))
 
 
 class Door:
@@ -69,14 +68,14 @@ class Door:
         place = self.promises.find(ticket.promise)
         due = place if place is not None and now >= place.due_at - _EARLY_S else None
         mine = self._share_of(ticket.tenant)
+        whole = self._whole()
         if not mine.fits(ticket.n_prompt, due):
-            over = mine.over(ticket.n_prompt)
-            wait_s = self._tenant_wait_s(over, ticket.tenant, band)
+            wait_s = self._tenant_wait_s(mine.over(ticket.n_prompt), ticket.tenant, band)
+            wait_s = max(wait_s, self._whole_wait_s(whole, ticket.n_prompt, now))
             what = f"{mine.queued.n_requests} requests with {mine.queued.n_tokens} prompt tokens of yours wait already"
             raise self._refusal(Overloaded, what, wait_s, ticket, now)
-        whole = self._whole(now + _STAYS * self._work_s() + _STAY_S)
-        if not whole.fits(ticket.n_prompt, due):
-            wait_s = self._whole_wait_s(ticket.n_prompt, now)
+        if not whole.fits(ticket.n_prompt, due) and not (due is None and self._slips_in(whole, ticket.n_prompt, now)):
+            wait_s = self._whole_wait_s(whole, ticket.n_prompt, now)
             what = f"{whole.queued.n_requests} requests with {whole.queued.n_tokens} prompt tokens wait already"
             raise self._refusal(QueueFull, what, wait_s, ticket, now)
         if place is not None:
@@ -85,8 +84,7 @@ class Door:
     def expect(self, ticket: Ticket, due_at: float, now: float) -> float:
         """Keep a place for one whom something before this line tells to come back at `due_at`; when both have room for it."""
         self.promises.lapse(now)
-        wait_s = 0.0 if self._whole(due_at).fits(ticket.n_prompt, None) else _SAFE * self._whole_wait_s(ticket.n_prompt, now)
-        due_at = max(due_at, now + wait_s)
+        due_at = max(due_at, now + _SAFE * self._whole_wait_s(self._whole(), ticket.n_prompt, now))
         self.promises.keep(ticket.tenant, ticket.promise, ticket.n_prompt, due_at, now)
         return due_at
 
@@ -100,12 +98,9 @@ class Door:
         rate = self._drain.rate()
         return sum(band.work for band in self._bands.values()) / rate.work if rate is not None else 0.0
 
-    def _whole(self, until: float) -> _Bound:
-        """Of the line: who enters now is there until then, and what is promised later does not mind."""
-        config = self._config
+    def _whole(self) -> _Bound:
         queued = Held(sum(b.n_queued for b in self._bands.values()), sum(b.n_tokens for b in self._bands.values()))
-        promised = self.promises.due_by(until) if self._drain.rate() is not None else self.promises.held
-        return _Bound(Held(config.max_requests, config.max_tokens), queued, promised)
+        return _Bound(Held(self._config.max_requests, self._config.max_tokens), queued, self.promises.held)
 
     def _share_of(self, tenant: str) -> _Bound:
         config = self._config
@@ -115,15 +110,34 @@ class Door:
         most = Held(max(1, int(share * config.max_requests)), max(1, int(share * config.max_tokens)))
         return _Bound(most, queued, self.promises.held_of(tenant))
 
-    def _whole_wait_s(self, n_tokens: int, now: float) -> float:
-        """When one more fits, after what is promised until then."""
-        wait_s = self._work_s()
-        for _ in range(_ROUNDS):
-            longer_s = self._wait_s(self._whole(now + _SAFE * wait_s).over(n_tokens))
-            if longer_s <= wait_s:
-                break
-            wait_s = longer_s
-        return self._wait_s(self._whole(now + _SAFE * wait_s).over(n_tokens))
+    def _slips_in(self, whole: _Bound, n_tokens: int, now: float) -> bool:
+        """There is room now, and when each promised place is due there will be room for it all the same."""
+        if self._drain.rate() is None or not _Bound(whole.most, whole.queued, Held()).fits(n_tokens, None):
+            return False
+        return self._before(whole, n_tokens, now, _SLIP) == Held()
+
+    def _whole_wait_s(self, whole: _Bound, n_tokens: int, now: float) -> float:
+        """When one more fits without being in the way of anybody who was promised a place."""
+        before = self._before(whole, n_tokens, now, _SAFE)
+        return self._wait_s(_Bound(whole.most, whole.queued, before).over(n_tokens))
+
+    def _before(self, whole: _Bound, n_tokens: int, now: float, safe: float) -> Held:
+        """How many of the places promised must come first: up to the last one that would not be free in time with one more before it.
+
+        From the end: what is due long after its turn is passed over, and the first that is not ends the search. Plain numbers, for
+        there may be thousands.
+        """
+        rate, (n, tokens) = self._drain.rate(), self.promises.held
+        if rate is None:
+            return self.promises.held
+        per_request, per_token = safe / rate.n_requests, safe / rate.n_tokens if rate.n_tokens else 0.0
+        n_over = whole.queued.n_requests + 1 - whole.most.n_requests
+        tokens_over = whole.queued.n_tokens + n_tokens - whole.most.n_tokens
+        for place in reversed(self.promises):
+            if place.due_at < now + max((n_over + n) * per_request, (tokens_over + tokens) * per_token):
+                return Held(n, tokens)
+            n, tokens = n - 1, tokens - place.n_tokens
+        return Held()
 
     def _check_deadline(self, ticket: Ticket, band: Band, now: float) -> None:
         left_s = ticket.deadline_at - now

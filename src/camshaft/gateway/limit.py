@@ -240,7 +240,8 @@ class Limiter:
         wait_s, what, n_tokens = asked
         promises = self._promises
         if place is not None and now >= place.due_at - _EARLY_S:
-            wait_s, what = account.slot_wait(0, now)  # its tokens were taken when the place was made
+            n_others = promises.held_of(account.tenant).n_requests - 1
+            wait_s, what = account.slot_wait(n_others, now)  # its tokens were taken when the place was made
             promises.move(place, now + wait_s)
         elif wait_s <= _LONGEST_S and promises.keep(account.tenant, cost.promise, n_tokens, now + wait_s, now) is not None:
             account.keep(n_tokens, now)

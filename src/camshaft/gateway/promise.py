@@ -55,13 +55,11 @@ class Promises:
         """By the time at which they are due."""
         return iter(self._order)
 
+    def __reversed__(self) -> Iterator[Place]:
+        return reversed(self._order)
+
     def held_of(self, tenant: str) -> Held:
         return self._of_tenant.get(tenant, Held())
-
-    def due_by(self, at: float) -> Held:
-        """How much is promised until then; the tokens in proportion."""
-        n = bisect.bisect_right(self._order, at, key=lambda place: place.due_at)
-        return Held(n, self.held.n_tokens * n // len(self._order)) if n else Held()
 
     def find(self, digest: bytes) -> Place | None:
         """The first place kept for this digest."""
