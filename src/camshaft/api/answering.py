@@ -15,7 +15,7 @@ from camshaft.api.headers import headers
 from camshaft.api.plan import Plan
 from camshaft.api.sse import DONE
 from camshaft.api.watch import Watch
-from camshaft.errors import Unavailable
+from camshaft.errors import BadRequest, Unavailable
 from camshaft.schema.fields import PromptTokensDetails, Usage
 from camshaft.types import Event, Finished, Request
 
@@ -57,28 +57,41 @@ Read = Callable[[Edge, Call, bytes], Writer]  # body -> what to ask and how to a
 async def answer(edge: Edge, call: Call, read: Read) -> None:
     """The handler of both APIs."""
     body = await call.body(edge.config.max_body_bytes)
+    down: Unavailable | None = None  # why the models that were asked so far do not answer
     while True:
-        writer = await edge.off_loop(len(body), partial(read, edge, call, body))
+        writer: Writer | None = None
         try:
+            # Another model reads the body anew: its template, its tool calls and its limits are its own.
+            writer = await edge.off_loop(len(body), partial(read, edge, call, body))
             await _attempt(edge, call, writer)
             return
-        except Unavailable:
-            # Another model reads the body anew: its template, its tool calls and its limits are its own.
-            if call.status or not edge.directory.can_fall_back(writer.plan.model, call.passed):
+        except BadRequest:
+            if down is None or call.status:
                 raise
-            call.passed = (*call.passed, writer.plan.model.name)
+            # What a fallback does not take may be right for the model that was asked for: ask again is the answer, not ask otherwise.
+            raise down from None
+        except Unavailable as error:
+            if call.status or edge.draining or writer is None:
+                raise
+            down, passed = error, (*call.passed, writer.plan.model.name)
+            call.notes["passed"] = ",".join(passed)
+            if not edge.directory.can_fall_back(call.tenant, passed):
+                raise
+            call.passed, call.notes = passed, {"passed": call.notes["passed"]}
 
 
 async def _attempt(edge: Edge, call: Call, writer: Writer) -> None:
     plan = writer.plan
-    call.notes |= {"model": plan.model.name, "n": len(plan.requests), "stream": plan.stream}
+    version = plan.model.version or None
+    call.notes |= {"model": plan.model.name, "version": version, "answer": plan.id, "n": len(plan.requests), "stream": plan.stream}
     watch = Watch(call.began_at)
     work = _stream(edge, call, writer, watch) if plan.stream else _reply(edge, call, writer, watch)
     try:
         with blaming(plan.constrained_by):
             await call.while_here(work, _patience_s(plan.requests[0], plan.model.longest_s))
     finally:
-        call.notes |= watch.notes()
+        # What the answer itself says of its tokens is better than what was seen go by.
+        call.notes = watch.notes() | call.notes
         edge.engine_metrics(plan.model.name).stage("send", call.send_s)
 
 

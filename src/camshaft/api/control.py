@@ -52,7 +52,7 @@ class Operators:
     def model(self, name: str | None, caller: Caller, passed: Collection[str] = ()) -> ServedModel:
         raise UnknownModel("the admin API serves no model")
 
-    def can_fall_back(self, model: ServedModel, passed: Collection[str]) -> bool:
+    def can_fall_back(self, tenant: str, passed: Collection[str]) -> bool:
         return False
 
     def headers(self, tenant: str) -> Mapping[bytes, bytes]:

@@ -40,8 +40,8 @@ class Directory(Protocol):
         """
         ...
 
-    def can_fall_back(self, model: ServedModel, passed: Collection[str]) -> bool:
-        """Whether there is another model for those whom `model` could not serve."""
+    def can_fall_back(self, tenant: str, passed: Collection[str]) -> bool:
+        """Whether there is another model that this tenant may ask, where those of `passed` could not serve it."""
         ...
 
     def headers(self, tenant: str) -> Mapping[bytes, bytes]:
@@ -70,7 +70,7 @@ class FixedModels:
             raise unknown_model(name, self._models)
         return found
 
-    def can_fall_back(self, model: ServedModel, passed: Collection[str]) -> bool:
+    def can_fall_back(self, tenant: str, passed: Collection[str]) -> bool:
         return False
 
     def headers(self, tenant: str) -> Mapping[bytes, bytes]:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from camshaft.api.asgi import Receive, Scope, Send
@@ -69,7 +69,9 @@ class Guard:
             return
         try:
             async with asyncio.timeout(FAREWELL_S):
-                await _answer(call, info)
+                # What is left of its limits tells a client that is refused for them when to come again.
+                limits = self._edge.directory.headers(call.tenant) if info.status == 429 else {}
+                await _answer(call, info, limits)
         except (Cancelled, TimeoutError):
             call.notes["unsent"] = True
 
@@ -88,10 +90,10 @@ def _template(scope: Scope) -> str:
     return "/v1/models/{model}" if scope["path"].startswith("/v1/models/") else str(scope["path"])
 
 
-async def _answer(call: Call, info: ErrorInfo) -> None:
+async def _answer(call: Call, info: ErrorInfo, limits: Mapping[bytes, bytes]) -> None:
     body = error_body(info)
     if call.status == 0:
-        headers: dict[bytes, bytes] = {}
+        headers = dict(limits)
         if info.retry_after_s is not None:
             headers[b"retry-after"] = b"%d" % max(1, math.ceil(info.retry_after_s))
         if info.status == 401:

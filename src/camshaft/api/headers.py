@@ -20,5 +20,4 @@ def headers(edge: Edge, call: Call, first: Event) -> dict[bytes, bytes]:
     if call.passed:
         answered = call.notes["model"]
         shown[b"x-camshaft-fallback"] = f"{','.join(call.passed)} -> {answered}".encode()
-        call.notes["fallback_from"] = ",".join(call.passed)
     return shown

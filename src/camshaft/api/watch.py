@@ -17,12 +17,15 @@ class Watch:
         self._first_at = 0.0
         self._last_at = 0.0
         self._n = 0  # tokens after the first event that had any
+        self._n_output = 0
+        self._prompt: tuple[int, int] | None = None  # tokens, and how many of them were cached
 
     def see(self, event: Event) -> None:
         if isinstance(event, Delta):
             n = len(event.ids) or event.n_tokens
             if not n:
                 return
+            self._n_output += n
             self._last_at = time.perf_counter()
             if self._first_at:
                 self._n += n
@@ -30,10 +33,13 @@ class Watch:
                 self._first_at = self._last_at
         elif isinstance(event, Started) and self._queue_s is None:
             self._queue_s = event.queue_s
+            self._prompt = event.n_prompt, max(0, event.n_cached)
 
     def notes(self) -> dict[str, object]:
-        """Milliseconds: in line, to the first token (TTFT), and for each one after those of the first event (TPOT)."""
+        """Tokens as far as they went by. Milliseconds: in line, to the first token (TTFT), for each one after the first event's (TPOT)."""
         out: dict[str, object] = {}
+        if self._prompt is not None:
+            out |= {"prompt": self._prompt[0], "cached": self._prompt[1], "output": self._n_output}
         if self._queue_s is not None:
             out["queue_ms"] = round(self._queue_s * 1e3, 1)
         if self._first_at:

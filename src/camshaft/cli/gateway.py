@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from camshaft import __version__
-from camshaft.api.app import create_app
+from camshaft.api.app import App, create_app
 from camshaft.api.auth import Keys
 from camshaft.api.control import create_control_app
 from camshaft.api.fleet_directory import FleetDirectory
@@ -108,9 +108,7 @@ class Gateway:
         public: asyncio.Future[str] = loop.create_future()
         admin: asyncio.Future[str] = loop.create_future()
         over = asyncio.Event()
-        app = create_app(self.directory, spec.server, self.metrics)
-        app.edge.more_metrics = self._pages
-        app.origins = frozenset(origin.encode() for origin in gateway.cors_origins)
+        app = self.app()
         tls = context_of(gateway.tls_cert, gateway.tls_key) if gateway.tls_cert else None
         tokens = {name: self.folder.token(name) for name in TOKENS}
         control = create_control_app(self.admin, tokens, ServerConfig(host=gateway.admin_host, port=gateway.admin_port, drain_s=1.0))
@@ -128,6 +126,14 @@ class Gateway:
             side[0].cancel()
             side[2].cancel()
             await asyncio.gather(*side, return_exceptions=True)
+
+    def app(self) -> App:
+        """The edge, as clients meet it."""
+        spec = self.fleet.spec
+        app = create_app(self.directory, spec.server, self.metrics)
+        app.edge.more_metrics = self._pages
+        app.origins = frozenset(origin.encode() for origin in spec.gateway.cors_origins)
+        return app
 
     async def _pages(self) -> list[Page]:
         """The gateway's own numbers, then those of its replicas with labels that say whose they are."""
