@@ -86,7 +86,9 @@ class Dispatch:
     async def _travel(self, request: Request) -> AsyncGenerator[Event, None]:
         now = self._clock.now()
         rank = max(request.priority, self._named.rank(request.tenant))
-        request = msgspec.structs.replace(request, arrived_at=request.arrived_at or now, priority=rank)
+        limit_s = self._named.longest_s if request.deadline_s is None else min(self._named.longest_s, request.deadline_s)
+        # Said once for all replicas that it may meet: each would begin anew with its own longest time.
+        request = msgspec.structs.replace(request, arrived_at=request.arrived_at or now, priority=rank, deadline_s=limit_s)
         job, ticket = self._admission(request)
         self._raise_if_refused(now)
         self._budget.request(now)
@@ -101,6 +103,9 @@ class Dispatch:
                     elif isinstance(event, Failed):
                         outcome = of_error(event.error).outcome
                     yield event
+        except CamshaftError as error:
+            outcome = of_error(error.info()).outcome
+            raise
         finally:
             now = self._clock.now()
             self._line.leave(ticket, now)
@@ -112,11 +117,13 @@ class Dispatch:
         """From replica to replica until the answer is over."""
         carry = Carry(request)
         tried: list[str] = []
+        numerics = ""  # of the replica that gave the first token: all that follow must compute alike
         while True:
             name = lease.replica
             tried.append(name)
             backend = self._backends(name)
-            numerics = "" if backend is None else backend.info.numerics_id
+            if backend is not None and not carry.begun:
+                numerics = backend.info.numerics_id
             error = ErrorInfo(ReplicaLost.code, f"the replica {name} is gone", ReplicaLost.status)
             route, queue_s = Route(self._named.version, name, n_tries=len(tried)), self._clock.now() - request.arrived_at
             with lease:
@@ -147,7 +154,7 @@ class Dispatch:
             await asyncio.sleep(self._budget.wait_s(len(tried)))
             # One that has output goes on only where the same numbers are computed.
             again = job._replace(numerics_id=numerics if carry.begun else "")
-            lease = await self.turnstile.again(again, ticket, tried[-1:])
+            lease = await self.turnstile.again(again, ticket, tried)
 
     def _why_not(self, carry: Carry, verdict: Verdict, error: ErrorInfo, numerics: str, n_tries: int) -> str:
         """Why the request is not tried elsewhere; "" where it is."""
@@ -162,8 +169,6 @@ class Dispatch:
 
     def _admission(self, request: Request) -> tuple[Job, Ticket]:
         size = self._sizer.size(request)
-        longest_s = self._named.longest_s
-        limit_s = longest_s if request.deadline_s is None else min(longest_s, request.deadline_s)
         ticket = Ticket(
             key=next(self._keys),
             tenant=request.tenant,
@@ -171,7 +176,7 @@ class Dispatch:
             n_prompt=size.n_prompt,
             n_output_most=size.n_output_most,
             arrived_at=request.arrived_at,
-            deadline_at=request.arrived_at + limit_s,
+            deadline_at=request.arrived_at + (request.deadline_s or self._named.longest_s),
             promise=digest(request),
         )
         n_output = min(size.n_output_most, int(self._line.mean_output))

@@ -109,7 +109,7 @@ class Fleet:
 
     async def _apply(self, spec: FleetSpec) -> None:
         async with self._applying:
-            fresh = [version for version in spec.versions if self._needs_new(version)]
+            fresh = [version for version in spec.versions if self._alike(version) is None]
             # Everything that can fail comes first.
             means = {version.id: await asyncio.to_thread(self._means, version) for version in fresh}
             self.spec, self._tenants = spec, _tenants(spec)
@@ -119,11 +119,11 @@ class Fleet:
                 for version in self.models.pop(name).versions.values():
                     self._retire(version, "its model is no longer in the file")
 
-    def _needs_new(self, spec: VersionSpec) -> bool:
-        coming = self._coming.get(spec.id)
+    def _alike(self, spec: VersionSpec) -> Version | None:
+        """The version that serves as this one asks, or is about to."""
         model = self.models.get(spec.model)
-        there = coming or (model.versions.get(spec.name) if model is not None else None)
-        return there is None or not _runs_alike(there.spec, spec)
+        there = (model.versions.get(spec.name) if model is not None else None, self._coming.get(spec.id))
+        return next((version for version in there if version is not None and _runs_alike(version.spec, spec)), None)
 
     def _adopt(self, spec: ModelSpec, means: dict[str, Means]) -> None:
         model = self.models.get(spec.name)
@@ -131,13 +131,18 @@ class Fleet:
             model = self.models[spec.name] = Model(spec)
             model.restore(self._saved.get("models", {}).get(spec.name, {}))
         else:
-            model.reweigh({version.name: version.config.weight for version in spec.versions}, spec)
+            model.respec(spec)
         for version in spec.versions:
             if version.id in means:
                 self._bring(model, Version(version, means[version.id], self._house))
             else:
-                there = self._coming.get(version.id) or model.versions[version.name]
+                there = self._alike(version)
+                assert there is not None
                 there.respec(version)
+                coming = self._coming.get(version.id)
+                if coming is not None and coming is not there:
+                    del self._coming[version.id]
+                    self._retire(coming, "what it was to replace is wanted again")
         for name in [name for name in model.versions if all(name != version.name for version in spec.versions)]:
             self._retire(model.versions.pop(name), "it is no longer in the file")
 
@@ -153,7 +158,7 @@ class Fleet:
         else:
             self._coming[new.spec.id] = new
             new.on_ready = lambda: self._take_over(model, new)
-        new.scale(new.spec.config.replicas)
+        new.scale(new.wanted)
 
     def _take_over(self, model: Model, new: Version) -> None:
         if self._coming.get(new.spec.id) is not new:

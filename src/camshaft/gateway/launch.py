@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from camshaft._native import usable_cores
 from camshaft.cluster.command import Command, CommandLauncher
 from camshaft.cluster.estimate import TokenEstimate
 from camshaft.cluster.foreign import Access
 from camshaft.cluster.outside import OutsideLauncher
 from camshaft.cluster.process import ProcessLauncher
 from camshaft.cluster.settings import WorkerSettings
+from camshaft.config import EngineConfig
 from camshaft.engine.words import words_of
 from camshaft.formats.open import open_model
 from camshaft.formats.source import resolve
@@ -25,10 +29,22 @@ def means_of(spec: VersionSpec) -> Means:
         file = open_model(path)
         words = words_of(file)
         settings = WorkerSettings(
-            model=str(path), public_name=spec.model, engine=spec.settings, drain_s=spec.life.drain_s, warm_s=spec.life.warm_s
+            model=str(path),
+            public_name=spec.model,
+            engine=shared(spec.settings, spec.config.replicas),
+            drain_s=spec.life.drain_s,
+            warm_s=spec.life.warm_s,
         )
         return Means(ProcessLauncher(settings, spec.life), words, estimate, model_len(file.spec, spec.settings))
     access = Access(config.model, config.key_env)
     if config.engine == "command":
         return Means(CommandLauncher(Command(config.command, spec.env), access, spec.foreign, spec.life, estimate), None, estimate)
     return Means(OutsideLauncher(config.url, access, spec.foreign, estimate), None, estimate)
+
+
+def shared(settings: EngineConfig, n_replicas: int) -> EngineConfig:
+    """The settings of one of several engines on one machine: cores are divided, and nobody holds on to one that others want too."""
+    if n_replicas < 2:
+        return settings
+    threads = settings.threads or max(1, usable_cores() // n_replicas)
+    return replace(settings, threads=threads, pin_threads=False)

@@ -35,12 +35,17 @@ class Model:
             raise Unavailable(f"no version of {self.spec.name} is there yet; ask again", retry_after_s=1.0)
         return max(living, key=lambda v: self.weights.get(v.spec.name, 0)) if living else chosen or next(iter(self.versions.values()))
 
-    def reweigh(self, weights: Mapping[str, int], spec: ModelSpec | None = None) -> int:
+    def reweigh(self, weights: Mapping[str, int]) -> int:
         """New shares. Returns how many of 10,000 buckets moved. Raises ConfigError, changing nothing."""
-        self.spec = spec or self.spec
         moved = self._split.reweigh(weights, _tenants(self.spec))
         self.weights = dict(weights)
         return moved
+
+    def respec(self, spec: ModelSpec) -> None:
+        """What a new file says of it. Shares that were changed by hand stand until a file says others."""
+        same = _weights(spec) == _weights(self.spec)
+        self.spec = spec
+        self.reweigh(self.weights if same else _weights(spec))
 
     def snapshot(self) -> dict[str, Any]:
         return {"split": self._split.snapshot(), "weights": self.weights, "of_file": _weights(self.spec)}

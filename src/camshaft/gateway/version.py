@@ -126,9 +126,14 @@ class Version:
         await self.pool.close()
 
     def snapshot(self, now: float) -> dict[str, Any]:
-        return {"line": self.line.snapshot(), "router": self.router.snapshot(now)}
+        scaled = {"wanted": self.wanted, "of_file": self.spec.config.replicas}
+        return {"line": self.line.snapshot(), "router": self.router.snapshot(now), "scaled": scaled}
 
     def restore(self, saved: dict[str, Any], now: float) -> None:
+        """A number of replicas that was set by hand stands until the file says another."""
+        scaled = saved.get("scaled", {})
+        if scaled.get("of_file") == self.spec.config.replicas:
+            self.wanted = int(scaled.get("wanted", self.wanted))
         self.line.restore(saved.get("line", {}))
         self.router.restore(saved.get("router", {}), now)
 
