@@ -35,7 +35,8 @@ class Edge:
         self.config = config
         self.metrics = metrics
         self.clock: Clock = SystemClock()
-        self.unknown: Unknown = "ignore" if config.unknown_fields == "ignore" else "reject"
+        self.unknown: Unknown = "reject"
+        self.reconfigure(config)
         self.more_metrics: Callable[[], Awaitable[Sequence[Page]]] | None = None  # of what stands behind this server
         self.draining = False
         self._calls: set[Call] = set()
@@ -48,6 +49,11 @@ class Edge:
         """Who answers this call; without a name, the default. Raises UnknownModel and Forbidden."""
         caller = Caller(call.tenant, call.session or session, call.version, opening, call.id)
         return self.directory.model(name, caller, call.passed)
+
+    def reconfigure(self, config: ServerConfig) -> None:
+        """Bounds and habits for the calls to come. Where it listens stays as it is."""
+        self.config = config
+        self.unknown = "ignore" if config.unknown_fields == "ignore" else "reject"
 
     def engine_metrics(self, model: str) -> EngineMetrics:
         """The series of a model that is served."""

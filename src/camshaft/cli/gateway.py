@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import signal
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -21,12 +22,13 @@ from camshaft.api.auth import Keys
 from camshaft.api.control import create_control_app
 from camshaft.api.fleet_directory import FleetDirectory
 from camshaft.api.server import serve
-from camshaft.api.tls import context_of
+from camshaft.api.tls import context_of, renew
 from camshaft.clock import SystemClock
 from camshaft.config import ServerConfig
 from camshaft.errors import CamshaftError, Unavailable
 from camshaft.gateway.admin import Admin
-from camshaft.gateway.events import EventLog
+from camshaft.gateway.events import EventLog, Happening
+from camshaft.gateway.file import parse
 from camshaft.gateway.fleet import Fleet
 from camshaft.gateway.folder import TOKENS, Folder, Running
 from camshaft.gateway.gauges import gauges
@@ -58,15 +60,17 @@ class Source(NamedTuple):
 class Gateway:
     """Everything of one gateway. Made by `opened`, which ends it too."""
 
-    def __init__(self, source: Source, folder: Folder, store: Store, events: EventLog) -> None:
+    def __init__(self, source: Source, folder: Folder, past: Past, events: EventLog) -> None:
+        store = past.store
         self.folder = folder
         self.store = store
         self.events = events
         self.metrics = Metrics()
         self.gateway_metrics = GatewayMetrics(lambda: gauges(self.fleet.versions, self._clock.now()))
         self.tracing = tracing_to(source.spec.gateway.otlp_endpoint, __version__)
-        self.history = History(store)
+        self.history = past.history
         self._source = source
+        self._door: Door | None = None  # once it serves
         self._clock = SystemClock()
         spec = source.spec
         self.limiter = Limiter(spec.limits, _limits(spec))
@@ -89,7 +93,6 @@ class Gateway:
 
     async def start(self) -> None:
         """Raises what the file's models say is wrong."""
-        await self.history.load()
         saved = await self._recalled("fleet")
         limits = await self._recalled("limits")
         if limits:
@@ -110,6 +113,7 @@ class Gateway:
         over = asyncio.Event()
         app = self.app()
         tls = context_of(gateway.tls_cert, gateway.tls_key) if gateway.tls_cert else None
+        self._door = Door(app, tls)
         tokens = {name: self.folder.token(name) for name in TOKENS}
         control = create_control_app(self.admin, tokens, ServerConfig(host=gateway.admin_host, port=gateway.admin_port, drain_s=1.0))
         side = [
@@ -141,7 +145,7 @@ class Gateway:
         live = [(v, r, r.backend) for v, r in replicas if r.backend is not None]
         texts = await asyncio.gather(*(backend.metrics() for _, _, backend in live))
         labels = [{"version": v.spec.name, "replica": r.name} for v, r, _ in live]
-        return [({}, self.gateway_metrics.render()), *zip(labels, texts, strict=True)]
+        return [({}, self.gateway_metrics.render()), ({}, self.store.metrics.render()), *zip(labels, texts, strict=True)]
 
     async def _announce(self, public: asyncio.Future[str], admin: asyncio.Future[str], listening: Callable[[Running], None]) -> None:
         self.operator.address = await public
@@ -187,20 +191,59 @@ class Gateway:
     def _applied(self, spec: FleetSpec) -> None:
         self.limiter.configure(spec.limits, _limits(spec), self._clock.now())
         self.directory.keys = keys_of(spec)
+        if self._door is not None:
+            self._door.become(spec)
+
+
+class Door(NamedTuple):
+    """The public port, as far as a new file can change it."""
+
+    app: App
+    tls: ssl.SSLContext | None
+
+    def become(self, spec: FleetSpec) -> None:
+        """Raises ConfigError where the certificate is none any more."""
+        gateway = spec.gateway
+        self.app.edge.reconfigure(spec.server)
+        self.app.origins = frozenset(origin.encode() for origin in gateway.cors_origins)
+        if self.tls is not None and gateway.tls_cert:
+            # Read again even where the paths are the same: that is how a certificate is renewed.
+            renew(self.tls, gateway.tls_cert, gateway.tls_key)
+
+
+class Past(NamedTuple):
+    """What earlier runs left."""
+
+    store: Store
+    history: History
 
 
 @contextlib.asynccontextmanager
 async def opened(source: Source) -> AsyncIterator[Gateway]:
     """A gateway that is started. Raises ConfigError where another one uses its folder."""
     folder = Folder(Path(source.spec.gateway.state_dir))
+    loop = asyncio.get_running_loop()
+    events: EventLog | None = None
+
+    def tell(trouble: str) -> None:
+        if events is not None:
+            kind, text = ("state.failed", trouble) if trouble else ("state.recovered", "the state on disk is written again")
+            events.note(Happening(kind, "state", text))
+
+    def told(trouble: str) -> None:
+        loop.call_soon_threadsafe(tell, trouble)
+
     try:
-        store = Store(folder.database)
+        store = Store(folder.database, told=told)
         try:
+            past = Past(store, History(store))
+            await past.history.load()
             try:
                 last_at = await store.last_at()
             except Unavailable:
                 last_at = 0.0
-            gateway = Gateway(source, folder, store, EventLog(store.note, after=last_at))
+            events = EventLog(store.note, after=last_at)
+            gateway = Gateway(_not_rolled_back(source, past.history), folder, past, events)
             try:
                 await gateway.start()
                 yield gateway
@@ -210,6 +253,15 @@ async def opened(source: Source) -> AsyncIterator[Gateway]:
             await store.close()
     finally:
         folder.close()
+
+
+def _not_rolled_back(source: Source, history: History) -> Source:
+    """`source`, or what was accepted instead of it: a restart must not bring back what somebody rolled back."""
+    current = history.current
+    if current is None or not history.is_bad(source.text):
+        return source
+    log.warning("%s is the very file that was rolled back; revision %d runs in its place", source.path, current.revision)
+    return Source(source.path, current.text, parse(current.text, source.path))
 
 
 def keys_of(spec: FleetSpec) -> Keys:

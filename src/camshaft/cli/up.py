@@ -18,6 +18,7 @@ from camshaft.api.listener import bind
 from camshaft.cli import terminal
 from camshaft.cli.command import Command
 from camshaft.config import ServerConfig, resolve
+from camshaft.errors import ConfigError
 from camshaft.gateway import describe, file
 from camshaft.gateway.spec import FleetSpec
 from camshaft.gateway.table import FileRejected
@@ -53,6 +54,10 @@ def _handler(args: argparse.Namespace) -> int:
         terminal.warn(line.removeprefix("warning: "))
     # Loading takes a while; an address that is taken is better said before.
     bind(spec.server.host, spec.server.port).close()
+    try:
+        bind(spec.gateway.admin_host, spec.gateway.admin_port).close()
+    except ConfigError as error:
+        raise ConfigError(f"the admin API {error.message.partition(';')[0]}; give another admin_host or admin_port") from None
     uvloop.run(_serve(path, text, spec))
     return 0
 

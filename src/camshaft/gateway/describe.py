@@ -12,7 +12,7 @@ from camshaft.gateway.spec import LAYERED, FleetSpec, ModelSpec, TenantConfig, T
 
 _PER = {"requests_per_minute": "requests a minute", "tokens_per_minute": "tokens a minute", "concurrent_requests": "requests at once"}
 # Settings of [gateway] that are read when the gateway starts.
-AT_START = ("host", "port", "admin_host", "admin_port", "state_dir")
+AT_START = ("host", "port", "admin_host", "admin_port", "state_dir", "drain_s", "log_level", "log_format", "otlp_endpoint")
 
 
 def describe(spec: FleetSpec) -> tuple[str, ...]:
@@ -167,12 +167,18 @@ def _tenants_diff(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
         yield "a key is asked for from now on" if after else "no key is asked for any more"
 
 
-def _gateway_diff(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
+def restart_for(old: FleetSpec, new: FleetSpec) -> tuple[str, ...]:
+    """Settings of [gateway] that differ and are read at its start alone. A certificate may change; whether there is one may not."""
     changed = [*_changed(old.server, new.server), *_changed(old.gateway, new.gateway)]
-    now = [name for name in changed if name not in AT_START]
+    tls = ["tls_cert"] if bool(old.gateway.tls_cert) != bool(new.gateway.tls_cert) else []
+    return (*(name for name in changed if name in AT_START), *tls)
+
+
+def _gateway_diff(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
+    later = restart_for(old, new)
+    now = [name for name in (*_changed(old.server, new.server), *_changed(old.gateway, new.gateway)) if name not in later]
     if now:
         yield f"gateway: {', '.join(now)} changed"
-    later = [name for name in changed if name in AT_START]
     if later:
         yield f"gateway: {', '.join(later)} changed, which the next start of the gateway will see"
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from camshaft.cluster.replica import Replica
 from camshaft.config import suggest
 from camshaft.gateway.control import Done, FleetStatus, ModelStatus, ReplicaStatus, Revision, TenantStatus, UnknownName, VersionStatus
-from camshaft.gateway.describe import diff
+from camshaft.gateway.describe import diff, restart_for, runs
 from camshaft.gateway.file import parse, read_text
 from camshaft.gateway.fleet import Fleet
 from camshaft.gateway.history import History
@@ -22,7 +22,6 @@ from camshaft.gateway.version import Version
 from camshaft.types import Clock
 
 MAX_TENANTS_SHOWN = 1_000
-_FIXED = ("admin_host", "admin_port", "state_dir", "tls_cert", "tls_key", "otlp_endpoint", "cors_origins")
 
 
 class Desk(NamedTuple):
@@ -180,14 +179,5 @@ def _version_status(version: Version, weight: int, now: float) -> VersionStatus:
         oldest_s=round(version.line.oldest_s(now), 1),
         breaker=version.router.version.state(now),
         engine=config.engine,
-        source=config.source or " ".join(config.command) or config.url,
+        source=runs(version.spec),
     )
-
-
-def restart_for(started: FleetSpec, now: FleetSpec) -> tuple[str, ...]:
-    """Settings that only a restart of the gateway can change."""
-    pairs = (
-        *((name, getattr(started.server, name), getattr(now.server, name)) for name in ("host", "port", "max_body_bytes")),
-        *((name, getattr(started.gateway, name), getattr(now.gateway, name)) for name in _FIXED),
-    )
-    return tuple(name for name, old, new in pairs if old != new)

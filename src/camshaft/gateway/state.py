@@ -48,6 +48,10 @@ class StateMetrics:
         for family in self.families:
             family.child()
 
+    def render(self) -> bytes:
+        """Prometheus text format 0.0.4."""
+        return ("\n".join(line for family in self.families for line in family.lines()) + "\n").encode()
+
 
 class Store:
     """Its calls may come from one thread, the event loop's; none of them waits for the disk but those that are awaited."""
