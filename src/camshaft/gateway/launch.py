@@ -28,13 +28,8 @@ def means_of(spec: VersionSpec) -> Means:
         path = resolve(config.source)
         file = open_model(path)
         words = words_of(file)
-        settings = WorkerSettings(
-            model=str(path),
-            public_name=spec.model,
-            engine=shared(spec.settings, spec.config.replicas),
-            drain_s=spec.life.drain_s,
-            warm_s=spec.life.warm_s,
-        )
+        engine, life = shared(spec.settings, config.replicas), spec.life
+        settings = WorkerSettings(model=str(path), public_name=spec.model, engine=engine, drain_s=life.drain_s, warm_s=life.warm_s)
         return Means(ProcessLauncher(settings, spec.life), words, estimate, model_len(file.spec, spec.settings))
     access = Access(config.model, config.key_env)
     if config.engine == "command":
