@@ -314,3 +314,22 @@ def test_who_obeys_is_let_in_at_the_next_try(arrivals: list[tuple[float, int, bo
                 due.append((now + (error.retry_after_s or 0.0), cost))
     for at, cost in sorted(due):
         limiter.admit("a", cost, at)
+
+
+def test_who_is_refused_further_on_keeps_what_was_reserved_until_then() -> None:
+    limiter = Limiter(LimitConfig(tokens_per_minute=600, concurrent_requests=1))
+    limiter.admit("a", Cost(0, 500, b"1"), 0.0).put_off(limiter, b"1", 20.0, 0.0)
+    assert limiter.n_running("a") == 0
+    refused(limiter, Cost(0, 600), 10.0)  # a newcomer
+    assert limiter.admit("a", Cost(0, 500, b"1"), 20.0).n_reserved == 500
+    limiter.check(20.0)
+
+
+def test_a_place_moves_to_when_something_further_on_has_room_too() -> None:
+    limiter = Limiter(LimitConfig(tokens_per_minute=600))
+    limiter.admit("a", Cost(0, 600), 0.0)
+    refused(limiter, Cost(0, 100, b"1"), 0.0)
+    limiter.put_off(b"1", 15.0)
+    limiter.put_off(b"unknown", 15.0)
+    assert limiter.admit("a", Cost(0, 100, b"1"), 15.0).n_reserved == 100
+    limiter.check(15.0)

@@ -339,3 +339,15 @@ def test_the_counters_survive_a_restart() -> None:
     assert again.bands[0].fair.count("heavy") == line.bands[0].fair.count("heavy")
     with pytest.raises(msgspec.ValidationError):
         Line(LineConfig()).restore({"classes": "none"})
+
+
+def test_a_place_is_kept_for_one_whom_a_limit_tells_to_come_back() -> None:
+    line = Line(LineConfig(max_requests=10, tenant_share=1))
+    now = flow(line, 10)
+    fill(line, 10, tenant="full", now=now)
+    assert line.expect(ticket("capped", at=now, promise=b"x"), now + 30, now) == now + 30
+    assert line.expect(ticket("capped", at=now, promise=b"y"), now, now) == pytest.approx(now + 1.2 * 0.1, rel=0.01)
+    assert line.door.promises.held.n_requests == 2
+    serve(line, 1, now + 1)
+    line.enter(ticket("capped", at=now + 1, promise=b"y"), now + 1)
+    line.check()
