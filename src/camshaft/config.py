@@ -35,7 +35,7 @@ def opt(
     default: Any, help: str, *, lo: float | None = None, hi: float | None = None, choices: Iterable[str] = (), secret: bool = False
 ) -> Any:
     """A dataclass field that documents itself. Bounds of a list are those of its length."""
-    return dataclasses.field(default=default, metadata={"doc": Doc(help, lo, hi, tuple(choices), secret)})
+    return dataclasses.field(default=default, repr=not secret, metadata={"doc": Doc(help, lo, hi, tuple(choices), secret)})
 
 
 @dataclass(frozen=True)

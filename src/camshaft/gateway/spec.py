@@ -109,7 +109,7 @@ class VersionSpec:
     model: str  # the model that it is a version of
     config: VersionConfig
     tenants: tuple[tuple[str, int], ...] = ()  # tenants with a weight of their own here
-    env: tuple[tuple[str, str], ...] = ()  # environment of a command
+    env: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # environment of a command; may hold secrets
     settings: EngineConfig = field(default_factory=EngineConfig)  # of a camshaft engine
     foreign: ForeignConfig = field(default_factory=ForeignConfig)  # of a command or openai engine
     life: ReplicaConfig = field(default_factory=ReplicaConfig)
