@@ -18,6 +18,7 @@ from camshaft.engine.loop import Parts
 from camshaft.errors import ReplicaLost
 from camshaft.gateway.breaker import BreakerConfig
 from camshaft.gateway.dispatch import Dispatch, Move, Named, Policies
+from camshaft.gateway.limit import LimitConfig, Limiter
 from camshaft.gateway.line import Line, LineConfig
 from camshaft.gateway.policy import RouteConfig, make_policy
 from camshaft.gateway.retry import RetryBudget, RetryConfig
@@ -89,7 +90,7 @@ class DispatchRig:
         self.backends: dict[str, Mortal] = {}
         self.moves: list[Move] = []
         named = Named("v1", 30.0, told=self.moves.append)
-        policies = Policies(self.line, self.router, RetryBudget(RetryConfig(), random.Random(1)))
+        policies = Policies(Limiter(LimitConfig()), self.line, self.router, RetryBudget(RetryConfig(), random.Random(1)))
         self.dispatch = Dispatch(named, policies, self.backends.get, Sizer(lambda: 512, lambda prompt: 1), self.clock)
 
     def add(self, name: str, backend: Mortal) -> Mortal:

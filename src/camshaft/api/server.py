@@ -77,6 +77,7 @@ class _Server(uvicorn.Server):
                 log_level="error",  # its warnings are about what clients send
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # who a client is, is not for a header to say
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=LAST_CONNECTIONS_S,
             )

@@ -110,20 +110,25 @@ class Gateway:
         loop = asyncio.get_running_loop()
         public: asyncio.Future[str] = loop.create_future()
         admin: asyncio.Future[str] = loop.create_future()
-        over = asyncio.Event()
+        over, stop = asyncio.Event(), asyncio.Event()
         app = self.app()
         tls = context_of(gateway.tls_cert, gateway.tls_key) if gateway.tls_cert else None
         self._door = Door(app, tls)
         tokens = {name: self.folder.token(name) for name in TOKENS}
         control = create_control_app(self.admin, tokens, ServerConfig(host=gateway.admin_host, port=gateway.admin_port, drain_s=1.0))
+        serving = asyncio.ensure_future(serve(control, control.edge.config, admin.set_result, over, signals=False))
+        # A port that was taken meanwhile: without its admin API a gateway does not run.
+        serving.add_done_callback(lambda done: stop.set())
         side = [
             asyncio.ensure_future(self._keep()),
-            asyncio.ensure_future(serve(control, control.edge.config, admin.set_result, over, signals=False)),
+            serving,
             asyncio.ensure_future(self._announce(public, admin, listening)),
         ]
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         try:
-            await serve(app, spec.server, public.set_result, tls=tls)
+            await serve(app, spec.server, public.set_result, stop, tls=tls)
+            if serving.done():
+                serving.result()
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
             over.set()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import NamedTuple, cast
@@ -13,14 +11,17 @@ import msgspec
 
 from camshaft.cluster.backend import Backend
 from camshaft.errors import CamshaftError, CircuitOpen, ReplicaLost
+from camshaft.gateway.admission import Admission, Books, Entry, Gates
+from camshaft.gateway.breaker import Trial
 from camshaft.gateway.carry import Carry
-from camshaft.gateway.line import Line, Ticket
+from camshaft.gateway.limit import Limiter
+from camshaft.gateway.line import Line
 from camshaft.gateway.outcome import Outcome, Verdict, of_error
 from camshaft.gateway.retry import RetryBudget
-from camshaft.gateway.route import Job, Lease, Router
+from camshaft.gateway.route import Lease, Router
 from camshaft.gateway.size import Sizer
 from camshaft.gateway.turnstile import Turnstile
-from camshaft.types import Clock, Delta, ErrorInfo, Event, Failed, Finished, Health, Request, Route, Started
+from camshaft.types import Clock, ErrorInfo, Event, Failed, Finished, Health, Request, Route
 
 _MOVES = 16  # of one answer that go on elsewhere, however many replicas die under it
 
@@ -28,6 +29,7 @@ _MOVES = 16  # of one answer that go on elsewhere, however many replicas die und
 class Policies(NamedTuple):
     """What decides among one version's requests. Shared with whoever joins and leaves its replicas."""
 
+    limiter: Limiter
     line: Line
     router: Router
     budget: RetryBudget
@@ -59,21 +61,44 @@ class Dispatch:
     def __init__(self, named: Named, policies: Policies, backends: Callable[[str], Backend | None], sizer: Sizer, clock: Clock) -> None:
         self.turnstile = Turnstile(policies.line, policies.router, clock)
         self._named = named
-        self._line, self._router, self._budget = policies
+        self._line, self._router, self._budget = policies.line, policies.router, policies.budget
+        self._admission = Admission(Gates(policies.limiter, policies.line, self.turnstile, sizer, clock))
         self._backends = backends
-        self._sizer = sizer
         self._clock = clock
-        self._keys = itertools.count(1)
 
     async def stream(self, request: Request) -> AsyncIterator[Event]:
         """Events in order, exactly one terminal; every failure is a Failed event. Closing the iterator frees everything."""
-        travel = self._travel(request)
+        now = self._clock.now()
+        rank = max(request.priority, self._named.rank(request.tenant))
+        limit_s = self._named.longest_s if request.deadline_s is None else min(self._named.longest_s, request.deadline_s)
+        # Said once for all replicas that it may meet: each would begin anew with its own longest time.
+        request = msgspec.structs.replace(request, arrived_at=request.arrived_at or now, priority=rank, deadline_s=limit_s)
+        books: Books | None = None
+        trial: Trial | None = None
+        outcome = Outcome.NEUTRAL
         try:
-            async with aclosing(travel):
-                async for event in travel:
+            self._raise_if_refused(now)
+            entry = self._admission.admit(request)
+            books = entry.books
+            self._budget.request(now)
+            trial = self._router.version.ask(now)
+            lease = await self.turnstile.through(entry.waiting)
+            async with aclosing(self._legs(request, entry, lease)) as legs:
+                async for event in legs:
+                    if isinstance(event, Finished):
+                        outcome = Outcome.SUCCESS
+                    elif isinstance(event, Failed):
+                        outcome = of_error(event.error).outcome
                     yield event
         except CamshaftError as error:
+            outcome = of_error(error.info()).outcome
             yield Failed(error.info())
+        finally:
+            if books is not None:
+                books.close()
+            if trial is not None:
+                trial.close(outcome, self._clock.now())
+            self.turnstile.turn()
 
     async def health(self) -> Health:
         refusal = self._router.refusal(self._clock.now())
@@ -83,39 +108,9 @@ class Dispatch:
         """End those who wait; the backends have another owner."""
         self.turnstile.close()
 
-    async def _travel(self, request: Request) -> AsyncGenerator[Event, None]:
-        now = self._clock.now()
-        rank = max(request.priority, self._named.rank(request.tenant))
-        limit_s = self._named.longest_s if request.deadline_s is None else min(self._named.longest_s, request.deadline_s)
-        # Said once for all replicas that it may meet: each would begin anew with its own longest time.
-        request = msgspec.structs.replace(request, arrived_at=request.arrived_at or now, priority=rank, deadline_s=limit_s)
-        job, ticket = self._admission(request)
-        self._raise_if_refused(now)
-        self._budget.request(now)
-        trial = self._router.version.ask(now)
-        outcome = Outcome.NEUTRAL
-        try:
-            lease = await self.turnstile.enter(ticket, job)
-            async with aclosing(self._legs(request, ticket, job, lease)) as legs:
-                async for event in legs:
-                    if isinstance(event, Finished):
-                        outcome = Outcome.SUCCESS
-                    elif isinstance(event, Failed):
-                        outcome = of_error(event.error).outcome
-                    yield event
-        except CamshaftError as error:
-            outcome = of_error(error.info()).outcome
-            raise
-        finally:
-            now = self._clock.now()
-            self._line.leave(ticket, now)
-            if trial is not None:
-                trial.close(outcome, now)
-            self.turnstile.turn()
-
-    async def _legs(self, request: Request, ticket: Ticket, job: Job, lease: Lease) -> AsyncGenerator[Event, None]:
+    async def _legs(self, request: Request, entry: Entry, lease: Lease) -> AsyncGenerator[Event, None]:
         """From replica to replica until the answer is over."""
-        carry = Carry(request)
+        carry, books = Carry(request), entry.books
         tried: list[str] = []
         numerics = ""  # of the replica that gave the first token: all that follow must compute alike
         while True:
@@ -134,7 +129,8 @@ class Dispatch:
                             if isinstance(event, Failed):
                                 error = event.error
                                 break
-                            self._count(event, ticket, lease)
+                            if books.see(event, lease):
+                                self.turnstile.turn()
                             shown = carry.see(event, route, queue_s)
                             if isinstance(event, Finished):
                                 lease.close(Outcome.SUCCESS, self._clock.now())
@@ -153,8 +149,8 @@ class Dispatch:
                 return
             await asyncio.sleep(self._budget.wait_s(len(tried)))
             # One that has output goes on only where the same numbers are computed.
-            again = job._replace(numerics_id=numerics if carry.begun else "")
-            lease = await self.turnstile.again(again, ticket, tried)
+            again = entry.job._replace(numerics_id=numerics if carry.begun else "")
+            lease = await self.turnstile.again(again, books.ticket, tried)
 
     def _why_not(self, carry: Carry, verdict: Verdict, error: ErrorInfo, numerics: str, n_tries: int) -> str:
         """Why the request is not tried elsewhere; "" where it is."""
@@ -167,45 +163,11 @@ class Dispatch:
             return ""
         return "" if self._budget.spend(n_tries, self._clock.now()) else "too much is being tried again already"
 
-    def _admission(self, request: Request) -> tuple[Job, Ticket]:
-        size = self._sizer.size(request)
-        ticket = Ticket(
-            key=next(self._keys),
-            tenant=request.tenant,
-            rank=request.priority,
-            n_prompt=size.n_prompt,
-            n_output_most=size.n_output_most,
-            arrived_at=request.arrived_at,
-            deadline_at=request.arrived_at + (request.deadline_s or self._named.longest_s),
-            promise=digest(request),
-        )
-        n_output = min(size.n_output_most, int(self._line.mean_output))
-        return Job(size.blocks, size.n_prompt, n_output, request.priority), ticket
-
     def _raise_if_refused(self, now: float) -> None:
         refusal = self._router.refusal(now)
         # Whoever comes while a replica is on its way may wait for it; where the version rests, one more replica changes nothing.
         if refusal is not None and (isinstance(refusal, CircuitOpen) or not self.turnstile.expecting):
             raise refusal
-
-    def _count(self, event: Event, ticket: Ticket, lease: Lease) -> None:
-        now = self._clock.now()
-        if isinstance(event, Delta):
-            n = len(event.ids) or event.n_tokens
-            self._line.produced(ticket, n)
-            if lease.produced(n, now):
-                self.turnstile.turn()  # its prompt is computed, so another's may be
-        elif isinstance(event, Started):
-            lease.started(event.n_cached, now)
-            self._line.cached(ticket, event.n_cached)
-        elif isinstance(event, Finished):
-            lease.ended(event.usage.n_cached, now)
-
-
-def digest(request: Request) -> bytes:
-    """By which a client that comes back with the same request is known."""
-    said = msgspec.msgpack.encode((request.tenant, request.model, request.choice, request.prompt, request.sampling.max_tokens))
-    return hashlib.blake2b(said, digest_size=16).digest()
 
 
 def _explained(error: ErrorInfo, why: str) -> ErrorInfo:

@@ -19,6 +19,8 @@ from camshaft.gateway.spec import VersionSpec
 from camshaft.gateway.version import Means
 from camshaft.runners.sizing import model_len
 
+LEAST_AGE_S = 60.0
+
 
 def means_of(spec: VersionSpec) -> Means:
     """Blocks: a model of ours is fetched, if need be, and its words are read. Raises ConfigError, ModelError, DownloadError."""
@@ -38,7 +40,12 @@ def means_of(spec: VersionSpec) -> Means:
 
 
 def shared(settings: EngineConfig, n_replicas: int) -> EngineConfig:
-    """The settings of one of several engines on one machine: cores are divided, and nobody holds on to one that others want too."""
+    """An engine's settings behind a gateway. Several on one machine divide its cores, and none holds on to one that others want too.
+
+    The gateway's line lets those who waited long go first. A batch request that aged into the best class inside the engine as well could
+    not be preempted there by a realtime one.
+    """
+    settings = replace(settings, age_s=max(settings.age_s, LEAST_AGE_S))
     if n_replicas < 2:
         return settings
     threads = settings.threads or max(1, usable_cores() // n_replicas)

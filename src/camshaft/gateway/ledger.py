@@ -20,6 +20,7 @@ _BATCH = 512  # prompt tokens a step of a replica that does not say
 class InFlight(NamedTuple):
     n: int  # requests
     n_waiting: int  # prompt tokens still to compute
+    n_kv: int  # tokens whose KV is held for them, shared prefixes apart
 
 
 class Ledger:
@@ -38,17 +39,16 @@ class Ledger:
         self.prefixes = Prefixes((info.kv_tokens or config.prefix_tokens) // block)
         self.leases: set[Lease] = set()
         self.n_decode = 0  # output tokens still expected
-        self.n_kv = 0  # tokens whose KV is held for its requests, shared prefixes apart
-        self._by_rank: dict[int, list[int]] = {}  # rank -> [requests, prompt tokens to compute]
+        self._by_rank: dict[int, list[int]] = {}  # rank -> the fields of InFlight
         self.reported = Reported(config.fresh_s)
 
     def in_flight(self, rank: int | None = None) -> InFlight:
         """Of this class and better ones; None: of all."""
-        n = n_waiting = 0
-        for its, (requests, tokens) in self._by_rank.items():
+        n = n_waiting = n_kv = 0
+        for its, (requests, tokens, held) in self._by_rank.items():
             if rank is None or its <= rank:
-                n, n_waiting = n + requests, n_waiting + tokens
-        return InFlight(n, n_waiting)
+                n, n_waiting, n_kv = n + requests, n_waiting + tokens, n_kv + held
+        return InFlight(n, n_waiting, n_kv)
 
     def held(self, job: Job) -> int:
         """Tokens of the job's prompt that should be cached here, going by what was sent here."""
@@ -65,11 +65,12 @@ class Ledger:
         """Prompt tokens that may wait there: about `room_s` of its work, and at least a step of it."""
         return max(config.room_s * per_s, self.info.max_num_batched_tokens or _BATCH)
 
-    def add(self, rank: int, n: int, n_waiting: int) -> None:
-        entry = self._by_rank.setdefault(rank, [0, 0])
+    def add(self, rank: int, n: int, n_waiting: int, n_kv: int) -> None:
+        entry = self._by_rank.setdefault(rank, [0, 0, 0])
         entry[0] += n
         entry[1] += n_waiting
-        if entry == [0, 0]:
+        entry[2] += n_kv
+        if entry == [0, 0, 0]:
             del self._by_rank[rank]
 
 
@@ -91,9 +92,8 @@ class Lease:
         self._n_kv = self._n_waiting
         ledger.leases.add(self)
         ledger.reported.note(len(ledger.leases))
-        ledger.add(job.rank, 1, self._n_waiting)
+        ledger.add(job.rank, 1, self._n_waiting, self._n_kv)
         ledger.n_decode += self._n_decode
-        ledger.n_kv += self._n_kv
         ledger.prefill.begin(now)
 
     @property
@@ -130,7 +130,7 @@ class Lease:
         if first:
             ledger.prefill.credit(self._n_waiting + self._per_request, now)
             ledger.prefill.end()
-            ledger.add(self._job.rank, 0, -self._n_waiting)
+            ledger.add(self._job.rank, 0, -self._n_waiting, 0)
             self._n_waiting = -1
             ledger.decode.begin(now)
             ledger.decode.credit(0, now)
@@ -140,7 +140,7 @@ class Lease:
         self._n_decode -= fewer
         ledger.n_decode -= fewer
         self._n_kv += n
-        ledger.n_kv += n
+        ledger.add(self._job.rank, 0, 0, n)
         return first
 
     def close(self, verdict: Outcome | Verdict, now: float) -> None:
@@ -151,10 +151,9 @@ class Lease:
         ledger = self._ledger
         outcome, rest_s = (verdict.outcome, verdict.rest_s) if isinstance(verdict, Verdict) else (verdict, 0.0)
         ledger.leases.discard(self)
-        ledger.add(self._job.rank, -1, -max(0, self._n_waiting))
+        ledger.add(self._job.rank, -1, -max(0, self._n_waiting), -self._n_kv)
         (ledger.prefill if self._n_waiting >= 0 else ledger.decode).end()
         ledger.n_decode -= self._n_decode
-        ledger.n_kv -= self._n_kv
         if rest_s > 0:
             ledger.rest_until = max(ledger.rest_until, now + min(rest_s, _REST_MOST_S))
         if self._trial is not None:
@@ -170,7 +169,6 @@ class Lease:
     def _expect(self, n_waiting: int) -> None:
         ledger = self._ledger
         more = n_waiting - self._n_waiting
-        ledger.add(self._job.rank, 0, more)
-        ledger.n_kv += more
+        ledger.add(self._job.rank, 0, more, more)
         self._n_waiting += more
         self._n_kv += more

@@ -193,7 +193,7 @@ class Router:
             mine.n + ledger.reported.others(now) < max(1, ramp * n_seqs)
             and everything.n < 2 * n_seqs
             and mine.n_waiting < ledger.n_ahead(self._config, ramp * self._per_s(ledger, now)) + self._worth * n_saved
-            and (not kv_tokens or ledger.n_kv + n_fresh <= kv_tokens)
+            and (not kv_tokens or mine.n_kv + n_fresh <= kv_tokens)
         )
 
     def _chosen(self, job: Job, fresh: Mapping[Ledger, int], now: float) -> Ledger:
@@ -206,7 +206,7 @@ class Router:
         usual = self._usual()
         views = []
         for ledger, n_fresh in fresh.items():
-            n, n_waiting = ledger.in_flight()
+            n, n_waiting, _ = ledger.in_flight()
             work, busy_s = ledger.decode.totals
             per_s = ledger.prefill.per_s(usual, n_waiting, now)
             done = min(per_s * ledger.prefill.silent_s(now), _DONE_MOST * n_waiting)

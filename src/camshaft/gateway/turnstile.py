@@ -16,7 +16,9 @@ _LOOK = 16  # of the line, for one whom some replica has room for
 _RETURN_S = 60.0  # for another replica to have room for a stream that lost its own
 
 
-class _Waiting(NamedTuple):
+class Waiting(NamedTuple):
+    """Somebody whose turn it is not yet."""
+
     ticket: Ticket
     job: Job
     turn: asyncio.Future[Lease]
@@ -31,8 +33,8 @@ class Turnstile:
         self._line = line
         self._router = router
         self._clock = clock
-        self._waiting: dict[int, _Waiting] = {}
-        self._returning: list[_Waiting] = []  # they were through already, and go first
+        self._waiting: dict[int, Waiting] = {}
+        self._returning: list[Waiting] = []  # they were through already, and go first
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._empty = asyncio.Event()
@@ -41,26 +43,30 @@ class Turnstile:
     def n_returning(self) -> int:
         return len(self._returning)
 
-    async def enter(self, ticket: Ticket, job: Job) -> Lease:
-        """A place on a replica, in the ticket's turn. Raises what the line refuses with. Cancelled: it was never here."""
+    def enter(self, ticket: Ticket, job: Job) -> Waiting:
+        """Into the line. Raises what it refuses with; otherwise `through` comes next."""
         if self._closed:
             raise _taken_away()
         self._line.enter(ticket, self._clock.now())
-        waiting = _Waiting(ticket, job, asyncio.get_running_loop().create_future())
+        waiting = Waiting(ticket, job, asyncio.get_running_loop().create_future())
         self._waiting[ticket.key] = waiting
         self.turn()
+        return waiting
+
+    async def through(self, waiting: Waiting) -> Lease:
+        """A place on a replica, when it is its turn. Raises why there will be none. Cancelled: it was never here."""
         try:
             return await waiting.turn
         except asyncio.CancelledError:
             _give_back(waiting.turn, self._clock.now())
             raise
         finally:
-            self._waiting.pop(ticket.key, None)
+            self._waiting.pop(waiting.ticket.key, None)
             self._tell_empty()
 
     async def again(self, job: Job, ticket: Ticket, avoid: Sequence[str]) -> Lease:
         """A place for one whose replica was lost, before all who wait. Raises ReplicaLost, DeadlineExceeded."""
-        waiting = _Waiting(ticket, job, asyncio.get_running_loop().create_future(), avoid)
+        waiting = Waiting(ticket, job, asyncio.get_running_loop().create_future(), avoid)
         self._returning.append(waiting)
         self.turn()
         left_s = ticket.deadline_at - self._clock.now()

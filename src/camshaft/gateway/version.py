@@ -21,7 +21,6 @@ from camshaft.gateway.encode import Encode
 from camshaft.gateway.events import Happening, Note, Plain
 from camshaft.gateway.limit import Limiter
 from camshaft.gateway.line import Line
-from camshaft.gateway.metered import Metered
 from camshaft.gateway.observed import Observed, Seen
 from camshaft.gateway.policy import make_policy
 from camshaft.gateway.retry import RetryBudget
@@ -141,19 +140,18 @@ class Version:
 
     def _make_dispatch(self, means: Means, house: House) -> Dispatch:
         named = Named(self.spec.name, self.longest_s, house.rank, self._moved)
-        policies = Policies(self.line, self.router, RetryBudget(self.spec.retry, house.dice))
+        policies = Policies(house.limiter, self.line, self.router, RetryBudget(self.spec.retry, house.dice))
         self._sizer = Sizer(lambda: self.info.max_model_len, means.estimate.tokens_of)
         return Dispatch(named, policies, self.pool.backend, self._sizer, house.clock)
 
     def _make_upstream(self, means: Means, house: House) -> Upstream:
-        metered = Metered(house.limiter, self._sizer, self.dispatch, house.clock)
         if means.words is None:
-            return self._observed(metered, house)
+            return self._observed(self.dispatch, house)
         speech = means.words.speech
         bounds = Bounds(means.words.tokenizer.vocab_size, means.max_model_len)
         model = self.spec.model
         encoder = PromptEncoder(speech.codec, bounds, speech.render, lambda seconds: house.observe_encode(model, seconds))
-        return self._observed(Encode(encoder, metered, self.longest_s), house)
+        return self._observed(Encode(encoder, self.dispatch, self.longest_s), house)
 
     def _observed(self, inner: Upstream, house: House) -> Upstream:
         spec = self.spec

@@ -8,8 +8,13 @@ from camshaft.gateway.launch import shared
 
 
 def test_one_engine_has_the_machine_to_itself() -> None:
-    config = EngineConfig()
-    assert shared(config, 1) is config
+    config = EngineConfig(threads=0, age_s=60.0)
+    assert shared(config, 1) == config
+
+
+def test_ageing_is_left_to_the_line() -> None:
+    assert shared(EngineConfig(age_s=10.0), 1).age_s == 60.0
+    assert shared(EngineConfig(age_s=600.0), 1).age_s == 600.0
 
 
 def test_several_divide_the_cores_and_hold_on_to_none() -> None:
