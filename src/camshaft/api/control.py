@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from camshaft.api import control_events
+from camshaft.api.admin import metrics as metrics_page
 from camshaft.api.app import App
 from camshaft.api.auth import Keys
 from camshaft.api.call import Call
@@ -82,6 +83,7 @@ def create_control_app(admin: Admin, tokens: Mapping[str, str], config: ServerCo
     change("/v1/weights", Weights, lambda by, asked: admin.weights(by, asked.model, asked.weights))
     change("/v1/reload", Reload, lambda by, asked: admin.reload(by, force=asked.force))
     change("/v1/rollback", Rollback, lambda by, asked: admin.rollback(by, asked.revision))
+    app.serve("GET", "/metrics", Guard(edge, metrics_page, quiet=True))
     app.serve("GET", "/health", Guard(edge, _health, keyed=False, quiet=True))
     return app
 

@@ -114,8 +114,7 @@ class Gateway:
         app = self.app()
         tls = context_of(gateway.tls_cert, gateway.tls_key) if gateway.tls_cert else None
         self._door = Door(app, tls)
-        tokens = {name: self.folder.token(name) for name in TOKENS}
-        control = create_control_app(self.admin, tokens, ServerConfig(host=gateway.admin_host, port=gateway.admin_port, drain_s=1.0))
+        control = self.control_app()
         serving = asyncio.ensure_future(serve(control, control.edge.config, admin.set_result, over, signals=False))
         # A port that was taken meanwhile: without its admin API a gateway does not run.
         serving.add_done_callback(lambda done: stop.set())
@@ -140,17 +139,27 @@ class Gateway:
         """The edge, as clients meet it."""
         spec = self.fleet.spec
         app = create_app(self.directory, spec.server, self.metrics)
-        app.edge.more_metrics = self._pages
+        # What a tenant uses is for operators, and not for the others whose keys open this page.
+        app.edge.more_metrics = lambda: self._pages(tenants=not self.fleet.spec.tenants)
         app.origins = frozenset(origin.encode() for origin in spec.gateway.cors_origins)
         return app
 
-    async def _pages(self) -> list[Page]:
+    def control_app(self) -> App:
+        """The admin API, as operators meet it."""
+        gateway = self.fleet.spec.gateway
+        tokens = {name: self.folder.token(name) for name in TOKENS}
+        config = ServerConfig(host=gateway.admin_host, port=gateway.admin_port, drain_s=1.0)
+        control = create_control_app(self.admin, tokens, config, self.metrics)
+        control.edge.more_metrics = lambda: self._pages(tenants=True)
+        return control
+
+    async def _pages(self, *, tenants: bool) -> list[Page]:
         """The gateway's own numbers, then those of its replicas with labels that say whose they are."""
         replicas = [(version, r) for version in self.fleet.versions for r in version.pool.replicas]
         live = [(v, r, r.backend) for v, r in replicas if r.backend is not None]
         texts = await asyncio.gather(*(backend.metrics() for _, _, backend in live))
         labels = [{"version": v.spec.name, "replica": r.name} for v, r, _ in live]
-        return [({}, self.gateway_metrics.render()), ({}, self.store.metrics.render()), *zip(labels, texts, strict=True)]
+        return [({}, self.gateway_metrics.render(tenants=tenants)), ({}, self.store.metrics.render()), *zip(labels, texts, strict=True)]
 
     async def _announce(self, public: asyncio.Future[str], admin: asyncio.Future[str], listening: Callable[[Running], None]) -> None:
         self.operator.address = await public

@@ -94,9 +94,9 @@ class GatewayMetrics:
     def moved(self, model: str, version: str, *, moved: bool) -> None:
         self._moves.child(model, version, "yes" if moved else "no").add()
 
-    def render(self) -> bytes:
-        """Prometheus text format 0.0.4."""
-        lines = [line for family in self.families for line in family.lines()]
+    def render(self, *, tenants: bool = True) -> bytes:
+        """Prometheus text format 0.0.4. `tenants`: with what each of them used, which is not for other tenants to see."""
+        lines = [line for family in self.families if tenants or family is not self._tenant for line in family.lines()]
         return ("\n".join([*lines, *self._gauges()]) + "\n").encode()
 
     def _tenant_label(self, tenant: str) -> str:

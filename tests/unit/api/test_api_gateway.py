@@ -10,8 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from api_doubles import CHAT_PATH, TEXT_PATH, chunks_of
+from api_doubles import CHAT_PATH, TEXT_PATH, chunks_of, client_of
 from camshaft.observe.log import JsonFormatter
 from edge_rig import Rig, digest, edge, model
 from gateway_rig import Mortal
@@ -81,14 +82,32 @@ async def test_a_stream_that_asks_for_no_usage_is_counted(tmp_path: Path, monkey
         # 16 tokens come back each second; 219 were taken.
         assert left[0] - 100 > left[1] > left[2] + 100
         assert "x-ratelimit-remaining-tokens" not in (await ask(rig, BOB)).headers
-        page = await metrics(rig)
-        assert f'camshaft_gateway_tokens_total{{model_name="a",version="v1",kind="output"}} {3 * 200 + 4}' in page
+        total = f'camshaft_gateway_tokens_total{{model_name="a",version="v1",kind="output"}} {3 * 200 + 4}'
+        assert total in await metrics(rig)
+        page = await operators_metrics(rig)
+        assert total in page
         assert 'camshaft_gateway_tenant_tokens_total{tenant="ann"} ' in page
 
 
 async def metrics(rig: Rig) -> str:
     async with rig.client(ANN) as client:
         return (await client.get("/metrics")).text
+
+
+async def operators_metrics(rig: Rig) -> str:
+    token = rig.gateway.folder.token("read")
+    async with client_of(rig.gateway.control_app(), {"authorization": f"Bearer {token}"}) as client:
+        return (await client.get("/metrics")).text
+
+
+async def test_what_a_tenant_uses_is_shown_to_operators_alone(rig: Rig) -> None:
+    for key in (ANN, BOB):
+        assert (await ask(rig, key)).status_code == 200
+    assert 'tenant="bob"' not in await metrics(rig)
+    page = await operators_metrics(rig)
+    assert 'camshaft_gateway_tenant_tokens_total{tenant="bob"}' in page
+    families = [family.name for family in text_string_to_metric_families(page)]
+    assert len(families) == len(set(families))
 
 
 # ------------------------------------------------------------------------------------------------------------ bad requests
@@ -182,7 +201,12 @@ async def test_keys_are_in_no_log_no_event_no_page_and_no_file(
                 for path in (CHAT_PATH, TEXT_PATH):
                     async with rig.client(key) as client:
                         await client.post(path, json={**ASK, "prompt": "hi"})
-            seen = [await metrics(rig), repr(await rig.gateway.operator.status()), repr(rig.gateway.fleet.spec)]
+            seen = [
+                await metrics(rig),
+                await operators_metrics(rig),
+                repr(await rig.gateway.operator.status()),
+                repr(rig.gateway.fleet.spec),
+            ]
             rig.gateway._snapshot()
             path = rig.gateway._source.path
             path.write_text(path.read_text().replace("[models.a]", "[models.a]\naliases = 7"))
