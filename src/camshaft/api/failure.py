@@ -36,7 +36,7 @@ class Guard:
         self._handler = handler
         self._keyed = keyed
         self._counted = counted
-        self._level = logging.DEBUG if quiet else logging.INFO
+        self._quiet = quiet  # a probe that finds nothing ready is no failure either
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = Call(scope, receive, send)
@@ -62,7 +62,8 @@ class Guard:
     async def _fail(self, call: Call, info: ErrorInfo) -> None:
         call.notes["error"] = info.code
         if info.status >= 500:
-            log.warning("request failed: id=%s code=%s: %s", call.id, info.code, info.message)
+            level = logging.DEBUG if self._quiet else logging.WARNING
+            log.log(level, "request failed: id=%s code=%s: %s", call.id, info.code, info.message)
         if info.status == Cancelled.status:
             # Nobody is there to read an answer.
             call.status = call.status or Cancelled.status
@@ -78,11 +79,12 @@ class Guard:
     def _note_end(self, call: Call) -> None:
         route = call.scope["path"]
         self._edge.metrics.http.child(_template(call.scope), str(call.status)).add()
-        if access.isEnabledFor(self._level):
+        level = logging.DEBUG if self._quiet else logging.INFO
+        if access.isEnabledFor(level):
             shown: dict[str, object] = {"id": call.id, "method": call.scope["method"], "path": route, "status": call.status}
             shown["ms"] = round((time.perf_counter() - call.began_at) * 1e3, 1)
             shown["tenant"] = call.tenant or None
-            access.log(self._level, "%s", Pairs(shown | call.notes))
+            access.log(level, "%s", Pairs(shown | call.notes))
 
 
 def _template(scope: Scope) -> str:

@@ -27,7 +27,7 @@ from camshaft.clock import SystemClock
 from camshaft.config import ServerConfig
 from camshaft.errors import CamshaftError, Unavailable
 from camshaft.gateway.admin import Admin
-from camshaft.gateway.events import EventLog, Happening
+from camshaft.gateway.events import EventLog, Happening, logged
 from camshaft.gateway.file import parse
 from camshaft.gateway.fleet import Fleet
 from camshaft.gateway.folder import TOKENS, Folder, Running
@@ -256,7 +256,7 @@ async def opened(source: Source) -> AsyncIterator[Gateway]:
                 last_at = await store.last_at()
             except Unavailable:
                 last_at = 0.0
-            events = EventLog(store.note, after=last_at)
+            events = EventLog(store.note, logged, after=last_at)
             gateway = Gateway(_not_rolled_back(source, past.history), folder, past, events)
             try:
                 await gateway.start()

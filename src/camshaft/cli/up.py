@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -20,12 +20,13 @@ from camshaft.cli.command import Command
 from camshaft.config import ServerConfig, resolve
 from camshaft.errors import ConfigError
 from camshaft.gateway import describe, file
+from camshaft.gateway.folder import Running, running
 from camshaft.gateway.spec import FleetSpec
 from camshaft.gateway.table import FileRejected
 from camshaft.observe import log
 
 if TYPE_CHECKING:
-    from camshaft.gateway.folder import Running
+    from camshaft.cli.gateway import Gateway
 
 _OVERRIDES = ("host", "port", "log_level")  # settings of [gateway] that the command line may say
 
@@ -38,7 +39,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _handler(args: argparse.Namespace) -> int:
-    path = Path(args.file)
+    path = Path(args.file).absolute()
+    if not path.exists():
+        raise ConfigError(f"{path}: No such file; camshaft up FILE takes the file of a fleet, and docs/gateway.md says what stands in it")
     text = file.read_text(path)
     try:
         spec = _overridden(file.parse(text, path), vars(args))
@@ -52,6 +55,9 @@ def _handler(args: argparse.Namespace) -> int:
         return 0
     for line in describe.warnings(spec):
         terminal.warn(line.removeprefix("warning: "))
+    if other := running(Path(spec.gateway.state_dir)):
+        change = f"camshaft ctl --file {other.file} reload"
+        raise ConfigError(f"process {other.pid} serves {other.file} already, on {other.address}/v1; to change it: {change}")
     # Loading takes a while; an address that is taken is better said before.
     bind(spec.server.host, spec.server.port).close()
     try:
@@ -79,17 +85,28 @@ async def _serve(path: Path, text: str, spec: FleetSpec) -> None:
         if version.config.engine == "camshaft":
             await asyncio.to_thread(terminal.fetch, version.config.source)
 
-    def listening(running: Running) -> None:
-        address = f"{running.address}/v1"
-        terminal.ready(time.monotonic() - began, address, f"admin API: {running.admin}   camshaft ctl status --file {os.fspath(path)}")
-
     async with opened(Source(path, text, spec)) as gateway:
-        viewing = asyncio.ensure_future(view(gateway.operator, gateway.events, spec.server))
+        beside = [asyncio.ensure_future(view(gateway.operator, spec.server))]
+
+        def listening(found: Running) -> None:
+            beside.append(asyncio.ensure_future(_tell_ready(gateway, f"{found.address}/v1", path, began)))
+            terminal.note(f"listening on {found.address}/v1, admin API on {found.admin}; requests are answered once replicas are ready")
+
         try:
             await gateway.serve(listening)
         finally:
-            viewing.cancel()
-            await asyncio.wait((viewing,))
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
+
+
+async def _tell_ready(gateway: Gateway, address: str, path: Path, began: float) -> None:
+    """Say so once every version takes traffic, not before: who waits for this line sends requests then."""
+    with gateway.events.following() as follower:
+        assert follower is not None  # nobody else can follow yet
+        while not gateway.fleet.ready:
+            await follower.next()
+    terminal.ready(time.monotonic() - began, address, f"camshaft ctl --file {shlex.quote(str(path))} status")
 
 
 COMMAND = Command(

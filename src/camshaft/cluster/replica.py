@@ -199,7 +199,6 @@ class Replica:
         self.state, self.reason, self.since = state, reason, change.at
         self._changed.set()
         self._changed = asyncio.Event()
-        log.info("replica=%s state=%s was=%s reason=%s", self.name, state, change.old, reason)
         self._seat.told(change)
 
     async def _gone(self) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Mapping
 from typing import Protocol
 
 from camshaft.errors import CamshaftError, DeadlineExceeded, Unavailable
 from camshaft.gateway.control import Control, Done
 from camshaft.gateway.events import EventLog, Happening
-
-log = logging.getLogger(__name__)
 
 CHANGE_S = 900.0  # longest time for a change: a restart waits for a replica to load
 SHOWN_CHANGES = 20  # of a change, in its event
@@ -65,19 +62,17 @@ class Admin:
             [f"and {len(done.changes) - SHOWN_CHANGES} more"] if done.changes[SHOWN_CHANGES:] else []
         )
         text = "; ".join(shown) or "nothing was different"
-        log.info("%s of %s by %s: %s", what, subject, by, text)
         self.log.note(Happening(f"admin.{what}", subject, text, {"by": by, **done.evidence}))
         return done
 
     def _refused(self, what: str, subject: str, by: str, error: CamshaftError) -> None:
-        log.warning("%s of %s by %s refused: %s", what, subject, by, error.message)
         self.log.note(Happening(f"admin.{what}_refused", subject, error.message, {"by": by, "code": error.code}))
 
     async def events(self, after: float, before: float, limit: int) -> tuple[list[Happening], bool]:
         """Those between the two moments, oldest first, the latest `limit` of them; and whether none of them may be missing."""
         recent = [h for h in self.log.recent(after) if h.at < before]
         if len(recent) >= limit:
-            return recent[-limit:], True
+            return recent[len(recent) - limit :], True
         known_from = self.log.known_from
         try:
             older = await self._past.events(after, min(before, known_from), limit - len(recent))

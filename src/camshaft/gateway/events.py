@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -12,11 +13,16 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
+from camshaft.observe.log import Pairs
+
+log = logging.getLogger(__name__)
+
 MAX_TEXT_CHARS = 1_000
 MAX_EVIDENCE = 64  # entries
 MAX_RECENT = 1_024  # kept in memory
 MAX_WAITING = 256  # for one follower; more are dropped, oldest first, and it is told how many
 MAX_FOLLOWERS = 32
+_GRAVE = frozenset({"breaker.open", "lease.lost", "stream.stuck"})  # those that somebody should look at
 
 Plain = str | int | float | bool | None
 
@@ -101,6 +107,15 @@ class EventLog:
             yield follower
         finally:
             self._followers.discard(follower)
+
+
+def logged(happening: Happening) -> None:
+    """A sink: the happening as a line of the log. Trouble with the state is left out: the store logs its own, with its path."""
+    if happening.kind.startswith("state."):
+        return
+    grave = happening.kind in _GRAVE or happening.kind.endswith("_refused")
+    told: dict[str, Plain] = {"event": happening.kind, "subject": happening.subject, "text": happening.text}
+    log.log(logging.WARNING if grave else logging.INFO, "%s", Pairs(told | happening.evidence))
 
 
 def _clean(text: str) -> str:

@@ -73,6 +73,12 @@ class Fleet:
         return self.tenant(tenant).config.weight
 
     @property
+    def ready(self) -> bool:
+        """Whether every version that is to have replicas has one that takes traffic."""
+        serving = [version for model in self.models.values() for version in model.versions.values() if version.wanted]
+        return all(any(replica.state == "ready" for replica in version.pool.replicas) for version in serving)
+
+    @property
     def versions(self) -> list[Version]:
         """Those that serve, those that are to take over, and those that leave."""
         serving = [version for model in self.models.values() for version in model.versions.values()]

@@ -15,6 +15,7 @@ import msgspec
 
 from camshaft.errors import RateLimited, RequestTooLarge
 from camshaft.gateway.account import Account
+from camshaft.gateway.bucket import Bucket
 from camshaft.gateway.limit_config import LimitConfig as LimitConfig
 from camshaft.gateway.promise import Place, Promises
 
@@ -148,7 +149,7 @@ class Limiter:
         out: dict[str, tuple[float, float]] = {}
         for tenant, account in list(self._accounts.items())[:n]:
             requests, tokens = account.requests, account.tokens
-            out[tenant] = (-1.0 if requests is None else requests.level(now), -1.0 if tokens is None else tokens.level(now))
+            out[tenant] = (_left(requests, now), _left(tokens, now))
         return out
 
     def n_running(self, tenant: str) -> int:
@@ -263,3 +264,8 @@ def duration(seconds: float) -> str:
         return f"{math.ceil(seconds * 1000)}ms"
     whole = math.ceil(seconds)
     return f"{whole}s" if whole < 60 else f"{whole // 60}m{whole % 60}s"
+
+
+def _left(bucket: Bucket | None, now: float) -> float:
+    """-1 where there is no limit. What is promised already can take a level below 0, and that is nothing left."""
+    return -1.0 if bucket is None else max(0.0, bucket.level(now))

@@ -177,6 +177,7 @@ async def test_events_of_this_run_and_of_earlier_ones_are_one_list() -> None:
         everything = [*(f"old {i}" for i in range(5)), "new 0", "new 1", "new 2"]
         assert await events_of(client, "") == (everything, True)
         assert await events_of(client, "?limit=4") == (everything[-4:], True)
+        assert await events_of(client, "?limit=0") == ([], True)
         assert await events_of(client, "?limit=2") == (everything[-2:], True)
         assert await events_of(client, "?since=1003") == (everything[4:], True)
         assert await events_of(client, "?until=1002&limit=1") == (["old 1"], True)

@@ -205,6 +205,13 @@ async def test_a_call_leaves_one_line_that_nobody_can_forge(caplog: pytest.LogCa
     assert "error=model_not_found" in lines[1]
 
 
+async def test_a_probe_before_anything_is_ready_is_no_failure_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "camshaft"):
+        async with client_of(app_over(Scripted(ready=False))) as client:
+            assert (await client.get("/ready")).status_code == 503
+    assert caplog.records == []
+
+
 async def test_answers_are_counted_by_route_and_status_not_by_path() -> None:
     app = app_over(Scripted())
     async with client_of(app) as client:

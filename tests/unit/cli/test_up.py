@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 import socket
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from camshaft.cli import fleet_view
 from camshaft.cli.main import main
 from camshaft.config import ServerConfig
-from camshaft.gateway.events import EventLog, Happening
+from camshaft.gateway.events import EventLog, Happening, logged
+from camshaft.gateway.folder import Folder, Running, default_folder
+from camshaft.observe.log import configure
 from fleet_fake import FakeFleet
 
 ROOT = Path(__file__).parents[3]
@@ -41,7 +44,7 @@ def test_everything_wrong_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert lines[0] == "error: camshaft.toml: [gateway] unknown setting 'prot'; did you mean 'port'?"
         assert len(lines) == 3
     assert main(["up", str(tmp_path / "none.toml")]) == 1
-    assert "No such file" in capsys.readouterr().err
+    assert "No such file; camshaft up FILE takes" in capsys.readouterr().err
 
 
 def test_an_address_that_is_taken_is_said_before_anything_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +55,24 @@ def test_an_address_that_is_taken_is_said_before_anything_loads(tmp_path: Path, 
         assert "cannot listen on 127.0.0.1:" in capsys.readouterr().err
         assert main(["up", str(path), "--port", "many"]) == 1
         assert "--port takes a whole number" in capsys.readouterr().err
+
+
+def test_a_second_gateway_of_a_file_is_told_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That its port is taken, or its folder, is not what to tell somebody who started the same file twice."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = tmp_path / "camshaft.toml"
+    path.write_text(FILE.format(port=1))
+    first = Folder(default_folder(path))
+    first.announce(Running(7, "http://127.0.0.1:8001", "http://127.0.0.1:8000", str(path)))
+    try:
+        assert main(["up", str(path)]) == 1
+    finally:
+        first.close()
+    assert (
+        f"process 7 serves {path} already, on http://127.0.0.1:8000/v1; to change it: camshaft ctl --file {path}" in capsys.readouterr().err
+    )
 
 
 class Screen(io.StringIO):
@@ -71,25 +92,28 @@ class Screen(io.StringIO):
 
 
 @pytest.mark.parametrize("tty", [True, False])
-async def test_what_is_shown_of_a_fleet(tty: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_shown_of_a_fleet_is_shown_once(tty: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(tty)
+    logger = logging.getLogger("camshaft")
+    for name, value in {"handlers": [], "level": logger.level, "propagate": logger.propagate}.items():
+        monkeypatch.setattr(logger, name, value)  # for this test alone
+    configure("info", screen)
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(fleet_view, "REFRESH_S", 0.01)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "160")
-    events = EventLog()
+    events = EventLog(logged)
     events.note(Happening("replica.ready", "small/v1-1", "warm"))
-    viewing = asyncio.ensure_future(fleet_view.view(FakeFleet(), events, ServerConfig()))
+    viewing = asyncio.ensure_future(fleet_view.view(FakeFleet(), ServerConfig()))
     async with asyncio.timeout(20):
-        while "small/v1-1: warm" not in screen.getvalue():
+        while tty and "breaker open" not in screen.getvalue():
             screen.drawn.clear()
             await screen.drawn.wait()
         events.note(Happening("replica.gone", "small/v1-2", "killed\x1b[2J"))
-        while "small/v1-2: killed" not in screen.getvalue():
-            screen.drawn.clear()
-            await screen.drawn.wait()
     viewing.cancel()
     await asyncio.wait((viewing,))
     shown = screen.getvalue()
     assert "\x1b[2J" not in shown
+    assert shown.count("event=replica.ready subject=small/v1-1 text=warm") == 1
+    assert shown.count("event=replica.gone subject=small/v1-2 text=") == 1
     assert ("killed by signal 9; breaker open" in shown) == tty

@@ -41,6 +41,14 @@ def test_a_smaller_limit_leaves_in_use_what_is_in_use() -> None:
     assert bucket.level(0.0) == 20
 
 
+def test_promised_places_leave_nothing_rather_than_no_limit() -> None:
+    """A level that promises take below 0 was shown as if the tenant had no limit."""
+    limiter = Limiter(LimitConfig(requests_per_minute=1))
+    limiter.admit("a", Cost(1, 1), 0.0)
+    refused(limiter, Cost(1, 1), 0.0)
+    assert limiter.left(0.0, 10) == {"a": (0.0, -1.0)}
+
+
 # ---------------------------------------------------------------------------------------------------------- reservation
 
 
