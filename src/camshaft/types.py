@@ -199,6 +199,7 @@ class Finished(Struct, frozen=True, tag="finished"):
 
 class Failed(Struct, frozen=True, tag="failed"):
     error: ErrorInfo
+    route: Route | None = None  # of a request that came as far as a replica
 
 
 # Order: Started? Scored? Delta* (Finished | Failed). Exactly one terminal event, always.

@@ -13,7 +13,10 @@ import pytest
 from camshaft.cli import flags
 from camshaft.cli.main import NAMES, build_parser, find, parse
 from camshaft.config import EngineConfig, ServerConfig, flag
+from camshaft.gateway.gauges import gauges
+from camshaft.observe.gateway import GatewayMetrics, Trip
 from camshaft.observe.metrics import Metrics
+from camshaft.observe.spans import spans_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")])
@@ -75,3 +78,15 @@ def test_the_architecture_page_names_every_metric() -> None:
     for family in Metrics().families:
         name = family.name.removeprefix("camshaft_").removesuffix("_total")
         assert re.search(rf"`{name}(_total)?[`{{]", ARCHITECTURE), family.name
+
+
+def test_the_page_on_observability_names_every_number_and_attribute_of_a_gateway() -> None:
+    page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+    trip = Trip("m", "v", "m/v-1", "t", "r", "chat", 0.0, 0.1, 0.2, 1.0, 2, 1, 3, "stop", n_choices=2)
+    attributes = {name for span in spans_of(trip) for name in span.attributes}
+    families = {family.name for family in GatewayMetrics().families}
+    families |= {line.split()[2] for line in gauges((), 0.0) if line.startswith("# TYPE")}
+    for name in attributes | families:
+        assert f"`{name}`" in page, f"{name} is missing"
+    named = set(re.findall(r"`((?:gen_ai|camshaft)\.[\w.]+|camshaft_gateway_\w+)`", page))
+    assert named <= attributes | families, named - attributes - families

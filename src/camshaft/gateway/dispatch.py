@@ -145,12 +145,16 @@ class Dispatch:
             if verdict.elsewhere and (carry.begun or why):
                 self._named.told(Move(request.id, name, error, carry.n_ids, not why, why))
             if why:
-                yield Failed(error if not verdict.elsewhere else _explained(error, why))
+                yield Failed(error if not verdict.elsewhere else _explained(error, why), route)
                 return
             await asyncio.sleep(self._budget.wait_s(len(tried)))
             # One that has output goes on only where the same numbers are computed.
             again = entry.job._replace(numerics_id=numerics if carry.begun else "")
-            lease = await self.turnstile.again(again, books.ticket, tried)
+            try:
+                lease = await self.turnstile.again(again, books.ticket, tried)
+            except CamshaftError as nowhere:
+                yield Failed(nowhere.info(), route)
+                return
 
     def _why_not(self, carry: Carry, verdict: Verdict, error: ErrorInfo, numerics: str, n_tries: int) -> str:
         """Why the request is not tried elsewhere; "" where it is."""

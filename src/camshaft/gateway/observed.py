@@ -48,7 +48,7 @@ class Observed:
                         ending = event.reason
                         n_output = max(n_output, event.usage.n_output)
                     elif isinstance(event, Failed):
-                        ending = event.error.code
+                        ending, route = event.error.code, event.route or route
                     yield event
         finally:
             trip = Trip(

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api_doubles import CHAT_PATH, TEXT_PATH, chunks_of, client_of
+from camshaft.observe.gateway import Trip
 from camshaft.observe.log import JsonFormatter
 from edge_rig import Rig, digest, edge, model
 from gateway_rig import Mortal
@@ -248,6 +249,14 @@ async def test_one_line_tells_all_of_a_call(tmp_path: Path, monkeypatch: pytest.
     for part in ("id=mine-7 ", "tenant=ann ", f"prompt={N_PROMPT} ", "cached=0 ", "output=8 ", "version=v1 ", "queue_ms=", "tpot_ms="):
         assert part in text + " "
     assert "tries" not in line  # said where there was more than one
+
+
+async def test_a_request_that_failed_at_a_replica_is_told_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trips: list[Trip] = []
+    async with edge(model("a") + tenants(), tmp_path, monkeypatch) as rig:
+        monkeypatch.setattr(rig.gateway.gateway_metrics, "ended", trips.append)
+        assert (await ask(rig, structured_outputs={"grammar": "start: ("})).status_code == 400
+    assert [(trip.ending, trip.replica, trip.n_tries) for trip in trips] == [("invalid_grammar", "a/v1-1", 1)]
 
 
 async def test_a_call_that_was_cut_off_says_how_far_it_came(
