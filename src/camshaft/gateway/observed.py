@@ -32,7 +32,7 @@ class Observed:
     async def stream(self, request: Request) -> AsyncIterator[Event]:
         arrived_at = request.arrived_at or self._clock.now()
         began_at = time.time() - (self._clock.now() - arrived_at)
-        started, route = Started(0, 0, 0.0), Route()
+        started, route, begun = Started(0, 0, 0.0), Route(), False
         ending, ttft_s, n_output = LEFT, 0.0, 0
         try:
             stream = cast(AsyncGenerator[Event, None], self._inner.stream(request))
@@ -43,7 +43,7 @@ class Observed:
                         if not ttft_s and n_output:
                             ttft_s = self._clock.now() - arrived_at
                     elif isinstance(event, Started):
-                        started, route = event, event.route or route
+                        started, route, begun = event, event.route or route, True
                     elif isinstance(event, Finished):
                         ending = event.reason
                         n_output = max(n_output, event.usage.n_output)
@@ -69,6 +69,7 @@ class Observed:
                 n_tries=route.n_tries,
                 n_choices=request.sampling.n,
                 trace=request.trace,
+                begun=begun,
                 provider=self._seen.provider,
                 rank=max(request.priority, self._seen.rank(request.tenant)),
             )

@@ -38,6 +38,7 @@ class Trip(NamedTuple):
     trace: str = ""  # the caller's traceparent
     provider: str = "camshaft"  # who makes the engine
     rank: int = 0  # its class
+    begun: bool = True  # its replica took it up, so that the times and counts up to there are known
 
     @property
     def tpot_s(self) -> float:
@@ -84,7 +85,7 @@ class GatewayMetrics:
         for kind, n in (("prompt", trip.n_prompt), ("cached", trip.n_cached), ("output", trip.n_output)):
             self._tokens.child(*version, kind).add(n)
         self._tenant.child(self._tenant_label(trip.tenant)).add(max(0, trip.n_prompt - trip.n_cached) + trip.n_output)
-        if trip.replica:
+        if trip.replica and trip.begun:
             self._queue.child(*version).observe(trip.queue_s)
         if trip.ttft_s:
             self._ttft.child(*version).observe(trip.ttft_s)

@@ -39,7 +39,8 @@ def spans_of(trip: Trip) -> tuple[Span, ...]:
     sent_at = trip.arrived_at + min(trip.queue_s, trip.e2e_s)
     ttft_s = max(0.0, trip.ttft_s - trip.queue_s) if trip.ttft_s else 0.0
     place = {"camshaft.version": trip.version, "camshaft.replica": trip.replica}
-    found.append(Span("queue", "internal", trip.arrived_at, sent_at, _line(trip)))
+    if trip.begun:
+        found.append(Span("queue", "internal", trip.arrived_at, sent_at, _line(trip)))
     found.append(Span(name, "client", sent_at, ended_at, _common(trip) | _outcome(trip, ttft_s) | place, failed))
     return tuple(found)
 
@@ -59,7 +60,7 @@ def _common(trip: Trip) -> dict[str, Value]:
 
 def _outcome(trip: Trip, ttft_s: float) -> dict[str, Value]:
     found: dict[str, Value] = {}
-    if trip.replica:
+    if trip.replica and trip.begun:
         found["gen_ai.response.model"] = trip.model
         found["gen_ai.usage.input_tokens"] = trip.n_prompt
         found["gen_ai.usage.cache_read.input_tokens"] = trip.n_cached

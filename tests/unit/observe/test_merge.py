@@ -53,6 +53,12 @@ def test_a_trip_is_counted_by_version_and_ending() -> None:
     assert found[("camshaft_x", ())] == 1.0
 
 
+def test_a_wait_that_nobody_knows_is_not_counted() -> None:
+    metrics = GatewayMetrics()
+    metrics.ended(TRIP._replace(ending="replica_lost", begun=False))
+    assert not any(name.startswith("camshaft_gateway_queue_seconds") for name, _ in samples(metrics.render()))
+
+
 def test_tenants_beyond_a_bound_share_a_series() -> None:
     metrics = GatewayMetrics()
     for i in range(300):

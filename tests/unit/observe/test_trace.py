@@ -86,6 +86,12 @@ def test_a_request_that_went_wrong_says_how_and_how_far_it_came(ending: str, rep
     assert ("gen_ai.usage.input_tokens" in found[0].attributes) == bool(replica)
 
 
+def test_a_replica_that_never_took_it_up_has_a_span_and_no_counts() -> None:
+    gateway, call = spans_of(TRIP._replace(ending="replica_lost", begun=False, queue_s=0.0, ttft_s=0.0))
+    assert (call.kind, call.error, call.attributes["camshaft.replica"]) == ("client", "replica_lost", "small/v2-1")
+    assert not any(name.startswith("gen_ai.usage") for span in (gateway, call) for name in span.attributes)
+
+
 def test_a_wait_longer_than_the_whole_is_cut() -> None:
     assert all(isinstance(s, Span) and s.ended_at >= s.began_at for s in spans_of(TRIP._replace(queue_s=9.0)))
 
