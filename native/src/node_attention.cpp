@@ -76,6 +76,31 @@ struct Attention {
   }
 };
 
+// Few items often do not come out even among threads: with three KV heads of one sequence one of two threads works twice as long as the other.
+// Those that are left over are then cut by tokens, a piece for each thread. (Were all of them cut, each would read all of the cache.)
+class Remainder {
+ public:
+  Remainder(const std::vector<AttnItem>& items, const std::vector<AttnSplit>& splits, int n, int threads) : whole_(n), threads_(threads) {
+    constexpr int kEvenEnough = 4;  // items a thread
+    const bool cuts = splits.empty() && n < kEvenEnough * threads && items.back().t_end - items.back().t_begin > 1;
+    if (cuts) rest_ = n % threads, whole_ -= rest_;
+  }
+  int n() const { return whole_ + rest_ * threads_; }
+  // Which item it is that has number i, and which piece of it, or -1.
+  std::pair<int, int> find(int i) const {
+    if (i < whole_) return {i, -1};
+    return {whole_ + (i - whole_) / threads_, (i - whole_) % threads_};
+  }
+  AttnItem piece(AttnItem item, int cut) const {
+    const int first = item.t_begin, n = item.t_end - item.t_begin;
+    item.t_begin = first + n * cut / threads_, item.t_end = first + n * (cut + 1) / threads_;
+    return item;
+  }
+
+ private:
+  int whole_, rest_ = 0, threads_;
+};
+
 }  // namespace
 
 void execute(const AttentionNode& node, Step& s) {
@@ -88,10 +113,15 @@ void execute(const AttentionNode& node, Step& s) {
   const auto& items = s.batch.attention();
   const auto& splits = s.batch.splits();
   const int heads = layer.n_kv_heads;
+  const Remainder rest(items, splits, int(items.size()) * heads, s.pool.size());
   auto body = [&](int begin, int end, int worker) {
-    for (int i = begin; i < end; ++i) attention.attend(items[size_t(i / heads)], i % heads, worker);
+    for (int i = begin; i < end; ++i) {
+      const auto [at, cut] = rest.find(i);
+      const AttnItem item = cut < 0 ? items[size_t(at / heads)] : rest.piece(items[size_t(at / heads)], cut);
+      if (item.t_begin < item.t_end) attention.attend(item, at % heads, worker);
+    }
   };
-  const int n = int(items.size()) * heads;
+  const int n = rest.n();
   constexpr double kWorthSharing = 100'000;  // multiplications
   const double work = s.batch.attention_pairs() * a.n_heads * layer.head_dim * 2;
   if (work < kWorthSharing) body(0, n, 0);

@@ -133,7 +133,7 @@ void logits_are_the_same_bits_on_every_instruction_set_and_schedule() {
     const auto expected = logits(*make_program("ref", 1, compute, kv), 60, 60, 0);
     for (float v : expected) CHECK(std::isfinite(v) && std::abs(v) <= 20.0f);
     for (const Kernels* k : test::all_kernels())
-      for (int threads : {1, 2, 4}) {
+      for (int threads : {1, 2, 3, 4}) {
         const auto program = make_program(k->name, threads, compute, kv);
         for (int chunk : {60, 1, 7, 33})
           for (int mates : {0, 5}) CHECK(same(logits(*program, 60, chunk, mates), expected));
