@@ -179,7 +179,7 @@ inline void fetch_outputs(const LinearArgs& a, int t, int n, int r) {
 // What has summed all groups of tokens [t, t + n) over one row of tiles leaves. Towers go tile by tile of tokens and not token by token,
 // since how many a token has is hard to foretell.
 template <class Tile>
-inline void finish_tokens(const LinearArgs& a, const ActLayout& at, int t, int n, int r, Accumulators& acc) {
+inline void finish_tokens(const LinearArgs& a, const ActLayout& at, int t, int n, int r, float (*acc)[kRowTile]) {
   const Tile* row = tile_row<Tile>(a.w, r);
   for (int k = 0; k < n; k += kActTile)
     for (const Tower& tower : at.towers_of_tile(a.q.data, t + k)) {
@@ -189,20 +189,22 @@ inline void finish_tokens(const LinearArgs& a, const ActLayout& at, int t, int n
   for (int k = 0; k < n; k++) finish(a, t + k, r, load(acc[k]));
 }
 
-// M tokens from t on over one row of tiles.
-template <int M, class Tile>
-void pass(const LinearArgs& a, const ActLayout& at, int t, int r, float (*acc)[kRowTile]) {
-  Term x[M];
-  for (int k = 0; k < M; k++) {
-    x[k] = {at.groups_of(a.q.data, t + k), acc[k]};
-    store(acc[k], zero());
-  }
+// M tokens from t on over R rows of tiles, `apart` rows from one another.
+template <int M, class Tile, int R = 1>
+void pass(const LinearArgs& a, const ActLayout& at, int t, int r, float (*acc)[kRowTile], int apart = 0) {
+  const int64_t stride = int64_t(apart) * at.groups;
+  const ActGroup* act[M];
+  for (int k = 0; k < M; k++) act[k] = at.groups_of(a.q.data, t + k);
+  for (int k = 0; k < R * M; k++) store(acc[k], zero());
   const Tile* tile = tile_row<Tile>(a.w, r);
-  for (int g = 0; g < at.groups; g++, tile++) {
-    fetch(tile, kFarBytes);
-    add_tile<M>(*tile, x);
-    for (Term& one : x) one.act++;
-  }
+  for (int g = 0; g < at.groups; g++, tile++)
+#pragma GCC unroll 2
+    for (int i = 0; i < R; i++) {
+      Term x[M];
+      for (int k = 0; k < M; k++) x[k] = {act[k] + g, acc[i * M + k]};
+      fetch(tile + i * stride, kFarBytes / R);
+      add_tile<M>(tile[i * stride], x);
+    }
 }
 template <class Tile, int M = kMost>
 inline void pass_of(int n, const LinearArgs& a, const ActLayout& at, int t, int r, float (*acc)[kRowTile]) {
@@ -213,7 +215,16 @@ inline void pass_of(int n, const LinearArgs& a, const ActLayout& at, int t, int 
 template <class Tile>
 void few_tokens(const LinearArgs& a, const ActLayout& at, int tile_begin, int tile_end) {
   alignas(kAlign) Accumulators acc;
-  for (int r = tile_begin; r < tile_end; r++)
+  int r = tile_begin;
+  if (a.tokens == 2) {  // memory sets the pace, and gives more to two streams than to one
+    const int apart = (tile_end - tile_begin) / 2;
+    for (; r < tile_begin + apart; r++) {
+      pass<2, Tile, 2>(a, at, 0, r, acc, apart);
+      for (int i = 0; i < 2; i++) finish_tokens<Tile>(a, at, 0, 2, r + i * apart, acc + 2 * i);
+    }
+    r += apart;
+  }
+  for (; r < tile_end; r++)
     for (int t = 0; t < a.tokens; t += kBatch) {
       const int n = a.tokens - t < kBatch ? a.tokens - t : kBatch, passes = ceil_div(n, kMost);
       fetch_outputs(a, t, n, r);
