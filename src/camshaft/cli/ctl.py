@@ -37,16 +37,13 @@ class _Followed(msgspec.Struct):
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--file", default="", help="the gateway that runs this file (default: camshaft.toml, or the only one that runs)")
-    parser.add_argument("--state-dir", default="", help="the gateway that keeps its state here")
-    parser.add_argument("--address", default="", help="address of an admin API, such as http://127.0.0.1:8001; needs --token-file")
-    parser.add_argument("--token-file", default="", help="file that holds a token (default: admin.token in the gateway's state_dir)")
-    parser.add_argument("--json", action="store_true", help="print what the gateway answers")
+    _which(parser)
+    parser.set_defaults(file="", state_dir="", address="", token_file="", json=False)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     def action(name: str, help: str, handler: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".", allow_abbrev=False)
-        sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print what the gateway answers")
+        _which(sub)
         sub.set_defaults(action=handler, parser=sub)
         return sub
 
@@ -69,6 +66,18 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     rollback.add_argument("revision", metavar="REVISION", nargs="?", type=int, help="back to this one")
     rollback.add_argument("--list", action="store_true", help="show the accepted files and change nothing")
     action("key", "make an API key, and the digest of it for the file", _key)
+
+
+def _which(parser: argparse.ArgumentParser) -> None:
+    """What may be said on either side of the action: which gateway, and how to print. Only what is said is set."""
+    unsaid = argparse.SUPPRESS
+    file = "the gateway that runs this file (default: camshaft.toml, or the only one that runs)"
+    address = "address of an admin API, such as http://127.0.0.1:8001; needs --token-file"
+    parser.add_argument("--file", default=unsaid, help=file)
+    parser.add_argument("--state-dir", default=unsaid, help="the gateway that keeps its state here")
+    parser.add_argument("--address", default=unsaid, help=address)
+    parser.add_argument("--token-file", default=unsaid, help="file that holds a token (default: admin.token in the gateway's state_dir)")
+    parser.add_argument("--json", action="store_true", default=unsaid, help="print what the gateway answers")
 
 
 def _client(args: argparse.Namespace) -> AdminClient:

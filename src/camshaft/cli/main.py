@@ -39,7 +39,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if wrong := _INVALID_CHOICE.match(message):
-            message = f"{wrong['name']!r} is not a {wrong['what'].lower()}{suggest(wrong['name'], re.findall(r'[a-z]+', wrong['known']))}"
+            known = re.findall(r"[a-z]+", wrong["known"])
+            what = f"{'an' if wrong['what'][0] in 'AEIOU' else 'a'} {wrong['what'].lower()}"
+            message = f"{wrong['name']!r} is not {what}{suggest(wrong['name'], known) or '; there are ' + ', '.join(known)}"
         terminal.fail(f"{message} ({self.prog} --help)")
         self.exit(2)
 

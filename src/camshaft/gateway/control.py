@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
+from camshaft.config import suggest
 from camshaft.errors import CamshaftError
+
+MAX_SHOWN = 8  # names in one error
 
 
 class UnknownName(CamshaftError):
@@ -15,6 +18,21 @@ class UnknownName(CamshaftError):
 
     status = 404
     code = "unknown_name"
+
+
+def unknown(what: str, name: str, known: Iterable[str], param: str) -> UnknownName:
+    """For a `name` that is no `what`, such as a replica: with those that it may be a part of, else the nearest, else all."""
+    names = list(known)
+    parts = [k for k in names if k.startswith(f"{name}/") or k.endswith(f"/{name}")]
+    if parts:
+        hint = f"; did you mean {_some(parts)}?"
+    else:
+        hint = suggest(name, names) or (f"; there {'are' if names[1:] else 'is'} {_some(names)}" if names else "")
+    return UnknownName(f"there is no {what} {name!r}{hint}", param=param)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:MAX_SHOWN])) + (", ..." if names[MAX_SHOWN:] else "")
 
 
 class ReplicaStatus(Struct, frozen=True):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from camshaft.cluster.replica import Replica
-from camshaft.config import suggest
-from camshaft.gateway.control import Done, FleetStatus, ModelStatus, ReplicaStatus, Revision, TenantStatus, UnknownName, VersionStatus
+from camshaft.errors import BadRequest, ConfigError
+from camshaft.gateway.control import Done, FleetStatus, ModelStatus, ReplicaStatus, Revision, TenantStatus, VersionStatus, unknown
 from camshaft.gateway.describe import diff, restart_for, runs
 from camshaft.gateway.file import parse, read_text
 from camshaft.gateway.fleet import Fleet
@@ -85,12 +85,15 @@ class Operator:
     async def weights(self, model: str, weights: Mapping[str, int]) -> Done:
         found = self._fleet.models.get(model)
         if found is None:
-            raise UnknownName(f"there is no model {model!r}{suggest(model, self._fleet.models)}", param="model")
+            raise unknown("model", model, self._fleet.models, "model")
         for name in weights:
             if name not in found.versions:
-                raise UnknownName(f"{model} has no version {name!r}{suggest(name, found.versions)}", param="weights")
+                raise unknown("version", name, found.versions, "weights")
         before = dict(found.weights)
-        moved = found.reweigh({**before, **weights})
+        try:
+            moved = found.reweigh({**before, **weights})
+        except ConfigError as error:
+            raise BadRequest(error.message, param="weights") from None
         changes = tuple(f"{model}/{name}: weight {before[name]} -> {weight}" for name, weight in weights.items() if before[name] != weight)
         return Done(changes, {"buckets_moved": moved, **{f"weight_{name}": weight for name, weight in found.weights.items()}})
 
@@ -123,13 +126,13 @@ class Operator:
         known = {v.spec.id: v for model in self._fleet.models.values() for v in model.versions.values()}
         found = known.get(id)
         if found is None:
-            raise UnknownName(f"there is no version {id!r}{suggest(id, known)}; it is written MODEL/VERSION", param="version")
+            raise unknown("version", id, known, "version")
         return found
 
     def _replica(self, name: str) -> tuple[Version, Replica]:
         known = {replica.name: (version, replica) for version in self._fleet.versions for replica in version.pool.replicas}
         if name not in known:
-            raise UnknownName(f"there is no replica {name!r}{suggest(name, known)}", param="replica")
+            raise unknown("replica", name, known, "replica")
         return known[name]
 
     def _model(self, model: Model, now: float) -> ModelStatus:

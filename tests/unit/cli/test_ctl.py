@@ -124,6 +124,7 @@ def test_where_it_looks(desk: Desk, capsys: pytest.CaptureFixture[str], tmp_path
     token = str(desk.folder.path / "read.token")
     for words in (["--state-dir", state], ["--file", "two.toml"], ["--address", desk.url, "--token-file", token]):
         assert ctl(capsys, *words, "status")[0] == 0, words
+        assert ctl(capsys, "status", *words)[0] == 0, words
     status, _, err = ctl(capsys, "--address", desk.url, "--token-file", token, "reload")
     assert (status, err) == (1, "error: this token may look and not change; use the one in admin.token\n")
     assert "needs --token-file" in ctl(capsys, "--address", desk.url, "status")[2]

@@ -46,6 +46,7 @@ def test_words_stand_on_either_side_of_flags(line: str, words: list[str]) -> Non
         ("run q --seed x", "takes a whole number of 0 or more, not 'x'"),
         ("run q --seed -1", "takes a whole number of 0 or more, not '-1'"),
         ("serv", "'serv' is not a command; did you mean 'serve'? (camshaft --help)"),
+        ("ctl foo", "'foo' is not an action; there are status, scale, drain,"),
         ("bench engin", "'engin' is not a bench; did you mean 'engine'? (camshaft bench --help)"),
         ("bench engine --bach 2", "did you mean '--batch'? (camshaft bench engine --help)"),
         ("bench", "required: BENCH"),
