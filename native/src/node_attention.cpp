@@ -26,8 +26,8 @@ void fetch_lines(const KvLayer& layer, const int32_t* table, int pos) {
 void write_kv(const AttentionSpec& a, const KvLayer& layer, Step& s) {
   const Buffer& kv = s.buffer(a.kv);
   const auto fetch = [&](int t) { fetch_lines(layer, table_of(s, s.batch.row_of(t), a.group), s.batch.position(t)); };
-  constexpr double kMissed = 16;  // operations an element: lines that are not in a cache are most of it
-  s.parallel(s.tokens, kMissed * layer.n_kv_heads * layer.head_dim, [&](int begin, int end, int) {
+  constexpr double kCost = 4;  // operations an element; threads that share the lines of a few tokens only wait for each other
+  s.parallel(s.tokens, kCost * layer.n_kv_heads * layer.head_dim, [&](int begin, int end, int) {
     fetch(begin);
     for (int t = begin; t < end; ++t) {
       // The next token of a row mostly lies beside this one.
