@@ -195,6 +195,7 @@ class Finished(Struct, frozen=True, tag="finished"):
     reason: Literal["stop", "length", "content_filter"]
     usage: Usage
     matched: str | int | None = None
+    route: Route | None = None  # where it came another way than its Started said: the last replica, and how many were asked
 
 
 class Failed(Struct, frozen=True, tag="failed"):

@@ -141,6 +141,8 @@ def _summed(call: Call, writer: Writer, ends: dict[int, Finished]) -> Usage:
     call.notes["prompt"] = usage.prompt_tokens
     call.notes["cached"] = usage.prompt_tokens_details.cached_tokens
     call.notes["output"] = usage.completion_tokens
+    for moved in [end.route for end in ends.values() if end.route is not None]:
+        call.notes |= {"replica": moved.replica, "tries": moved.n_tries}
     call.notes["finish"] = ",".join(sorted({writer.reason(i, end) for i, end in ends.items()}))
     return usage
 

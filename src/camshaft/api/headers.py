@@ -12,10 +12,10 @@ def headers(edge: Edge, call: Call, first: Event) -> dict[bytes, bytes]:
     shown = dict(edge.directory.headers(call.tenant))
     route = first.route if isinstance(first, Started) else None
     if route is not None:
-        tries = str(route.n_tries) if route.n_tries > 1 else ""
+        tries = route.n_tries if route.n_tries > 1 else ""
         for name, value in (("version", route.version), ("replica", route.replica), ("tries", tries)):
             if value:
-                shown[b"x-camshaft-" + name.encode()] = value.encode()
+                shown[b"x-camshaft-" + name.encode()] = str(value).encode()
                 call.notes[name] = value
     if call.passed:
         answered = call.notes["model"]

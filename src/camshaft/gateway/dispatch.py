@@ -132,8 +132,9 @@ class Dispatch:
                             if books.see(event, lease):
                                 self.turnstile.turn()
                             shown = carry.see(event, route, queue_s)
-                            if isinstance(event, Finished):
+                            if isinstance(shown, Finished):
                                 lease.close(Outcome.SUCCESS, self._clock.now())
+                                shown = shown if len(tried) == 1 else msgspec.structs.replace(shown, route=route)
                             if shown is not None:
                                 yield shown
                             if isinstance(event, Finished):

@@ -45,7 +45,7 @@ class Observed:
                     elif isinstance(event, Started):
                         started, route, begun = event, event.route or route, True
                     elif isinstance(event, Finished):
-                        ending = event.reason
+                        ending, route = event.reason, event.route or route
                         n_output = max(n_output, event.usage.n_output)
                     elif isinstance(event, Failed):
                         ending, route = event.error.code, event.route or route

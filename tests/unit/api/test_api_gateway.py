@@ -16,7 +16,7 @@ from api_doubles import CHAT_PATH, TEXT_PATH, chunks_of, client_of
 from camshaft.observe.gateway import Trip
 from camshaft.observe.log import JsonFormatter
 from edge_rig import Rig, digest, edge, model
-from gateway_rig import Mortal
+from gateway_rig import Mortal, until
 
 ANN, BOB, NEW = "sk-ann-0001", "sk-bob-0002", "sk-ann-0003"
 LIMITED = "limits = {{ tokens_per_minute = {tokens} }}"
@@ -249,6 +249,30 @@ async def test_one_line_tells_all_of_a_call(tmp_path: Path, monkeypatch: pytest.
     for part in ("id=mine-7 ", "tenant=ann ", f"prompt={N_PROMPT} ", "cached=0 ", "output=8 ", "version=v1 ", "queue_ms=", "tpot_ms="):
         assert part in text + " "
     assert "tries" not in line  # said where there was more than one
+
+
+async def test_a_stream_that_moved_is_logged_with_where_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[Mortal] = []
+
+    def make(spec: object) -> Mortal:
+        made.append(Mortal(token_s=0.01))
+        return made[-1]
+
+    two = model("a").replace("url =", "replicas = 2\nurl =")
+    async with edge(two + tenants(), tmp_path, monkeypatch, make) as rig:
+        with caplog.at_level(logging.INFO, "camshaft.access"):
+            answering = asyncio.ensure_future(ask(rig, n=60, stream=True))
+            await until(lambda: any(backend.asked for backend in made))
+            first = next(i for i, backend in enumerate(made) if backend.asked)
+            made[first].die()
+            reply = await answering
+    assert len(chunks_of(reply.text)) > 3
+    (record,) = [record for record in caplog.records if record.name == "camshaft.access"]
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["tries"], line["output"], line["finish"]) == (2, 60, "length")
+    assert line["replica"] == f"a/v1-{2 - first}"
 
 
 async def test_a_request_that_failed_at_a_replica_is_told_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,10 @@ async def test_a_stream_whose_replica_dies_goes_on_elsewhere_without_a_seam(rig:
     assert len(rig.moves) >= 2
     assert all(move.moved for move in rig.moves)
     assert said(events) == undisturbed
+    end = events[-1]
+    assert isinstance(end, Finished)
+    assert end.route is not None
+    assert end.route.n_tries == len(rig.moves) + 1
     assert rig.is_at_rest()
 
 
