@@ -232,3 +232,9 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         file.read(tmp_path / "binary.toml")
     with pytest.raises(FileRejected, match="not TOML"):
         parse("a = " + "[" * 100_000)
+
+
+def test_a_collector_that_cannot_be_is_said_with_the_rest_of_the_file(tmp_path: Path) -> None:
+    text = '[gateway]\notlp_endpoint = "collector:4317"\n[models.a.versions.v1]\nengine = "openai"\nurl = "http://127.0.0.1:1/v1"\n'
+    with pytest.raises(FileRejected, match=r"otlp_endpoint takes the whole address.*4318"):
+        parse(text, tmp_path / "f.toml")
