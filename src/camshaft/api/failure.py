@@ -13,7 +13,7 @@ from camshaft.api.asgi import Receive, Scope, Send
 from camshaft.api.call import Call
 from camshaft.api.edge import Edge
 from camshaft.api.sse import DONE, event
-from camshaft.errors import CamshaftError, Cancelled, EngineFault
+from camshaft.errors import CamshaftError, Cancelled, Draining, EngineFault
 from camshaft.observe.log import Pairs
 from camshaft.schema.failure import error_body
 from camshaft.types import ErrorInfo
@@ -44,6 +44,9 @@ class Guard:
             await self._handle(call)
         except CamshaftError as error:
             await self._fail(call, error.info())
+        except asyncio.CancelledError:
+            # Nobody but a server that ends while calls are inside cancels one, and nobody waits to see it cancelled.
+            await self._fail(call, Draining("this server shut down before the answer was complete; ask again", retry_after_s=1.0).info())
         except Exception:
             log.exception("a handler failed: id=%s path=%s", call.id, scope["path"])
             await self._fail(call, EngineFault("the server failed on this request; its log says why").info())

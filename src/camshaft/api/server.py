@@ -43,7 +43,8 @@ async def serve(
 
     `tls`: speak TLS with this certificate. Not `signals`: they are another server's in this process, and `stop` alone ends this one.
     On the first signal /ready turns 503 and nothing new is taken; what runs may finish for `drain_s`; the rest ends with a
-    Draining error of its own. A second signal ends it at once. Raises ConfigError where the address cannot be bound.
+    Draining error of its own. A second signal ends that time, and a third the process, at once.
+    Raises ConfigError where the address cannot be bound.
     """
     listener = bind(config.host, config.port)
     server = _Server(app, config, on_listening)
@@ -87,6 +88,7 @@ class _Server(uvicorn.Server):
         self._on_listening = on_listening
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
+        self._hurried = False
         self._over = asyncio.Event()
         self.heeds_signals = True
 
@@ -125,10 +127,14 @@ class _Server(uvicorn.Server):
         self._loop.call_soon_threadsafe(self.begin_exit, signal.Signals(sig).name)
 
     def begin_exit(self, why: str) -> None:
-        """Drain and stop; called again, stop at once."""
-        if self._draining is not None:
+        """Drain and stop; called again, wait for no answer, but let each end with an error; and after that, stop at once."""
+        if self._hurried:
             self.force_exit = self.should_exit = True
             self._over.set()
+            return
+        if self._draining is not None:
+            self._hurried = True
+            self._edge.hurry()
             return
         log.info("%s: draining %d requests for at most %g s", why, self._edge.n_inside, self._drain_s)
         self._draining = asyncio.ensure_future(self._drain())

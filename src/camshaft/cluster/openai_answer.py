@@ -17,6 +17,7 @@ from camshaft.types import CallDelta, ChatPrompt, Delta, Finished, Request, Text
 
 MAX_EVENT_BYTES = 4_000_000
 MAX_CALLS = 128
+MAX_TOKENS = 1 << 30  # of a prompt or an answer; a server that counts more, or fewer than none, has not counted
 UNBOUNDED = 1 << 62
 NO_ID = -1  # of a token: the server tells none
 
@@ -80,7 +81,7 @@ class Answer:
 
     def rest(self) -> Delta | None:
         """Tokens that the server counted and no delta did, once everything was fed: so that what was counted on the way adds up."""
-        n = 0 if self._usage is None else (self._usage.completion_tokens or 0) - self._n_told
+        n = 0 if self._usage is None else (_sound(self._usage.completion_tokens) or 0) - self._n_told
         return Delta("", (), n_tokens=n) if n > 0 else None
 
     def end(self) -> Finished:
@@ -140,7 +141,7 @@ class Answer:
     def _counted(self) -> Usage:
         """As the server counted, which is learned from; estimated where it does not say."""
         usage = self._usage or _SILENT
-        n_prompt, n_output = usage.prompt_tokens, usage.completion_tokens
+        n_prompt, n_output = _sound(usage.prompt_tokens), _sound(usage.completion_tokens)
         if n_prompt is None:
             n_prompt = self.n_prompt
         else:
@@ -150,8 +151,13 @@ class Answer:
         else:
             self._estimate.learn_events(self._n_events, n_output)
         details = usage.prompt_tokens_details
-        n_cached = 0 if details is None or details.cached_tokens is None else details.cached_tokens
+        n_cached = (None if details is None else _sound(details.cached_tokens)) or 0
         return Usage(n_prompt, min(n_cached, n_prompt), n_output)
+
+
+def _sound(n: int | None) -> int | None:
+    """A count that may be charged to a tenant and learned from; None otherwise."""
+    return n if n is not None and 0 <= n <= MAX_TOKENS else None
 
 
 _NOTHING = ForeignDelta()

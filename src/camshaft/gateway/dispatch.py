@@ -10,12 +10,12 @@ from typing import NamedTuple, cast
 import msgspec
 
 from camshaft.cluster.backend import Backend
-from camshaft.errors import CamshaftError, CircuitOpen, ReplicaLost
+from camshaft.errors import CamshaftError, CircuitOpen, Overloaded, ReplicaLost
 from camshaft.gateway.admission import Admission, Books, Entry, Gates
 from camshaft.gateway.breaker import Trial
 from camshaft.gateway.carry import Carry
 from camshaft.gateway.limit import Limiter
-from camshaft.gateway.line import Line
+from camshaft.gateway.line import Line, Ticket
 from camshaft.gateway.outcome import Outcome, Verdict, of_error
 from camshaft.gateway.retry import RetryBudget
 from camshaft.gateway.route import Lease, Router
@@ -44,6 +44,13 @@ class Move(NamedTuple):
     n_tokens: int
     moved: bool
     why: str = ""  # where it could not
+
+
+class _Tries(NamedTuple):
+    """Of one request so far. `died`: the last replica that was asked is dead, rather than failing whoever asks it."""
+
+    n: int
+    died: bool
 
 
 class Named(NamedTuple):
@@ -77,7 +84,7 @@ class Dispatch:
         trial: Trial | None = None
         outcome = Outcome.NEUTRAL
         try:
-            self._raise_if_refused(now)
+            self._raise_if_refused(now, limit_s)
             entry = self._admission.admit(request)
             books = entry.books
             self._budget.request(now)
@@ -142,7 +149,9 @@ class Dispatch:
                 verdict = of_error(error)
                 lease.close(verdict, self._clock.now())
             self.turnstile.turn()
-            why = self._why_not(carry, verdict, error, numerics, len(tried))
+            # A replica of ours that says this is dead, and so is one that is not there. Another server may live and fail them all.
+            died = error.code == ReplicaLost.code and (backend is None or bool(backend.info.numerics_id))
+            why = self._why_not(carry, verdict, numerics, books.ticket, _Tries(len(tried), died))
             if verdict.elsewhere and (carry.begun or why):
                 self._named.told(Move(request.id, name, error, carry.n_ids, not why, why))
             if why:
@@ -157,22 +166,27 @@ class Dispatch:
                 yield Failed(nowhere.info(), route)
                 return
 
-    def _why_not(self, carry: Carry, verdict: Verdict, error: ErrorInfo, numerics: str, n_tries: int) -> str:
+    def _why_not(self, carry: Carry, verdict: Verdict, numerics: str, ticket: Ticket, tries: _Tries) -> str:
         """Why the request is not tried elsewhere; "" where it is."""
         if not verdict.elsewhere:
             return "it would fail elsewhere too"
         if carry.begun and (not numerics or not carry.movable):
             return "its replica's numerics are its own, so that another one would go on with other words"
-        if error.code == ReplicaLost.code and n_tries <= _MOVES:
+        now = self._clock.now()
+        if not tries.died and self._router.rests_s(now) > ticket.deadline_at - now:
+            return "every replica asked to be left alone for longer than the deadline"
+        if tries.died and tries.n <= _MOVES:
             # What a dead replica had in flight is bounded by its slots; moving it cannot feed an overload.
             return ""
-        return "" if self._budget.spend(n_tries, self._clock.now()) else "too much is being tried again already"
+        return "" if self._budget.spend(tries.n, now) else "too much is being tried again already"
 
-    def _raise_if_refused(self, now: float) -> None:
+    def _raise_if_refused(self, now: float, limit_s: float) -> None:
         refusal = self._router.refusal(now)
         # Whoever comes while a replica is on its way may wait for it; where the version rests, one more replica changes nothing.
         if refusal is not None and (isinstance(refusal, CircuitOpen) or not self.turnstile.expecting):
             raise refusal
+        if (rests_s := self._router.rests_s(now)) > limit_s and not self.turnstile.expecting:
+            raise Overloaded("every replica of this model asked to be left alone for longer than the deadline", retry_after_s=rests_s)
 
 
 def _explained(error: ErrorInfo, why: str) -> ErrorInfo:

@@ -58,6 +58,9 @@ class Folder:
             who = f"process {other.pid} serves {other.file} from it" if other else "another gateway uses it"
             raise ConfigError(f"state_dir {path} is in use: {who}; stop that one, or give another state_dir") from None
 
+        with suppress(OSError):
+            (path / "running.json").unlink()  # of one that was killed; from now on it would name a process that is not this one
+
     @property
     def database(self) -> Path:
         return self.path / "state.db"

@@ -99,7 +99,12 @@ class Operator:
 
     async def reload(self, *, force: bool = False) -> Done:
         path = self._desk.path
-        text = read_text(path)
+        if path.exists() and not path.is_file():
+            raise FileRejected(path.name, ["is no regular file, and reading it could take for ever"])
+        try:
+            text = read_text(path)
+        except ConfigError as error:
+            raise FileRejected(error.message) from None
         spec = parse(text, path)
         if not force and self._desk.history.is_bad(text):
             raise FileRejected(path.name, ["is the very file that was rolled back; change it, or insist with --force"])

@@ -141,6 +141,10 @@ class Router:
             return CircuitOpen("this model failed too often and rests; ask again later", retry_after_s=again_s)
         return None
 
+    def rests_s(self, now: float) -> float:
+        """How long every replica wants to be left alone for; 0 where one does not, or where there is none."""
+        return max(0.0, min((ledger.rest_until for ledger in self._ledgers.values() if not ledger.draining), default=now) - now)
+
     def reap(self, now: float) -> list[Lost]:
         """Close what nobody closed in `lease_s`. A last resort: each is a fault of ours, to be told as an event."""
         lost = []

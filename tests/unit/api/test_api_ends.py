@@ -187,6 +187,36 @@ async def test_a_drain_that_runs_out_ends_the_rest_with_an_error_of_its_own(stre
     assert reply.text.endswith("data: [DONE]\n\n") == stream
 
 
+async def test_a_drain_that_is_hurried_ends_the_rest_like_one_that_runs_out() -> None:
+    upstream = Scripted(lambda _: [STARTED, Delta("a", (1,)), FOREVER])
+    app = app_over(upstream)
+    app.edge.hurry()  # nothing drains yet, so nothing happens
+    async with client_of(app) as client:
+        running = asyncio.ensure_future(client.post(CHAT_PATH, content=body(CHAT_PATH, stream=True)))
+        await until(lambda: upstream.open == 1)
+        draining = asyncio.ensure_future(app.edge.drain(60.0))
+        await asyncio.sleep(0)
+        app.edge.hurry()
+        await asyncio.wait_for(draining, 5)
+        reply = await running
+    assert '"code":"draining"' in reply.text
+    assert reply.text.endswith("data: [DONE]\n\n")
+    assert upstream.open == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_that_the_server_cuts_ends_with_an_error_and_not_with_a_traceback(stream: bool) -> None:
+    upstream = Scripted(lambda _: [STARTED, Delta("a", (1,)), FOREVER])
+    call = Asgi(app_over(upstream), CHAT_PATH, [body(CHAT_PATH, stream=stream)])
+    running = asyncio.ensure_future(call.run())
+    await until(lambda: upstream.open == 1)
+    await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait_for(running, 5)
+    assert upstream.open == 0
+    assert b'"code":"draining"' in b"".join(message.get("body", b"") for message in call.sent)
+
+
 # ---------------------------------------------------------------------------------------------------------------- log
 
 

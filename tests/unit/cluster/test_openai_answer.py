@@ -111,6 +111,18 @@ def test_logprobs_of_both_apis() -> None:
     assert other.logprobs == (TokenLogprob(NO_ID, b"a", -0.1, (TopLogprob(NO_ID, b"a", -0.1), TopLogprob(NO_ID, b"b", -3.0))),)
 
 
+@pytest.mark.parametrize("n", [-5, 1 << 60])
+def test_counts_that_cannot_be_are_neither_charged_nor_learned(n: int) -> None:
+    estimate = TokenEstimate()
+    answer = Answer(Request(id="r", prompt=TextPrompt("x" * 40)), estimate)
+    before = estimate.tokens_of_chars(1000)
+    usage = {"prompt_tokens": n, "completion_tokens": n, "prompt_tokens_details": {"cached_tokens": n}}
+    answer.feed(delta(content="abc") + END + event(usage=usage))
+    assert answer.rest() is None
+    assert answer.end().usage == Usage(answer.n_prompt, 0, 1)
+    assert estimate.tokens_of_chars(1000) == before
+
+
 def test_usage_comes_from_the_server_and_teaches_the_estimate() -> None:
     estimate = TokenEstimate()
     answer = Answer(Request(id="r", prompt=TextPrompt("x" * 400_000)), estimate)

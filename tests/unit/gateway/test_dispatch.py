@@ -9,8 +9,10 @@ from contextlib import aclosing
 import msgspec
 import pytest
 
+from camshaft.errors import CamshaftError, Overloaded, ReplicaLost
 from camshaft.gateway.line import LineConfig
 from camshaft.gateway.outcome import Outcome
+from camshaft.gateway.retry import RetryConfig
 from camshaft.types import Delta, Event, Failed, Finished, Grammar, Load, ReplicaInfo, Request, SamplingParams, Started, TokenPrompt, Usage
 from contract.upstream_contract import check_order
 from gateway_rig import DispatchRig, Mortal, until
@@ -133,6 +135,42 @@ async def test_a_foreign_stream_ends_with_a_clear_error_after_its_first_token(ri
     assert failed.error.code == "replica_lost"
     assert "could not go on elsewhere" in failed.error.message
     assert [move.moved for move in rig.moves] == [False]
+
+
+class Refusing(Mortal):
+    """Another make of server, which lives and fails everybody who asks."""
+
+    def __init__(self, error: CamshaftError) -> None:
+        super().__init__("")
+        self.error = error
+
+    async def stream(self, request: Request) -> AsyncIterator[Event]:
+        self.asked.append(request)
+        yield Failed(self.error.info())
+
+
+async def test_servers_that_live_and_fail_everybody_are_tried_within_the_budget(rig: DispatchRig) -> None:
+    """All servers answer with garbage,, and every request asks each of them again and again."""
+    servers = [rig.add(name, Refusing(ReplicaLost("the answer is not HTTP"))) for name in ("a", "b")]
+    events = await events_of(rig, asking())
+    assert isinstance(events[-1], Failed)
+    assert events[-1].error.code == "replica_lost"
+    assert sum(len(server.asked) for server in servers) <= RetryConfig().tries
+    assert rig.is_at_rest()
+
+
+async def test_who_has_less_time_than_all_replicas_want_to_rest_is_told_at_once(rig: DispatchRig) -> None:
+    """The servers name a time to come back, and clients wait out their deadlines in vain; none of them waits here."""
+    rig.add("a", Refusing(Overloaded("no more for now", retry_after_s=50.0)))
+    first, second = [(await events_of(rig, asking(name)))[-1] for name in ("first", "second")]
+    assert isinstance(first, Failed)
+    assert isinstance(second, Failed)
+    assert "left alone for longer than the deadline" in first.error.message
+    assert (first.error.status, second.error.status) == (429, 429)
+    assert second.error.retry_after_s is not None
+    assert 45 < second.error.retry_after_s <= 50
+    assert len(rig.backends["a"].asked) == 1
+    assert rig.is_at_rest()
 
 
 async def test_a_client_that_leaves_leaves_nothing(rig: DispatchRig) -> None:

@@ -58,6 +58,17 @@ def test_it_serves_one_gateway_at_a_time_and_says_which(tmp_path: Path) -> None:
     Folder(tmp_path).close()
 
 
+def test_one_that_was_killed_is_not_taken_for_the_one_that_starts(tmp_path: Path) -> None:
+    killed = Folder(tmp_path)
+    killed.announce(RUNNING)
+    left = (tmp_path / "running.json").read_bytes()
+    killed.close()
+    (tmp_path / "running.json").write_bytes(left)
+    starting = Folder(tmp_path)
+    assert folder.running(tmp_path) is None
+    starting.close()
+
+
 def test_who_was_killed_does_not_run(tmp_path: Path) -> None:
     first = Folder(tmp_path)
     first.announce(RUNNING)
