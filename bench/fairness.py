@@ -14,6 +14,7 @@ import random
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,7 +59,10 @@ class Rig:
 
     def play(self, arrivals: Iterable[Arrival]) -> None:
         for arrival in arrivals:
-            self.timeline.at(arrival.at_s, lambda call=arrival.call: self.gateway.ask(call))  # type: ignore[misc]
+            self.timeline.at(arrival.at_s, partial(self._ask, arrival.call))
+
+    def _ask(self, call: Call) -> None:
+        self.gateway.ask(call)
 
 
 # ------------------------------------------------------------------------------------------------------------------ gap

@@ -16,6 +16,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -121,20 +122,23 @@ class Crowd:
             self.tally.add(n_tries, refusal, let_in=True)
 
 
-def simulate(for_s: float, line: LineConfig) -> tuple[Tally, float]:
+def simulate(seed: int, for_s: float, line: LineConfig) -> tuple[Tally, float]:
     """The tally, and output tokens a second until the last client came."""
-    crowd = Crowd(7, for_s, line)
+    crowd = Crowd(seed, for_s, line)
     crowd.timeline.run(until=for_s)
     n_tokens = sum(record.n_produced for record in crowd.gateway.records)
     crowd.timeline.run(until=4 * for_s)  # those who were told to come back still do
     return crowd.tally, n_tokens / for_s
 
 
-def simulated(for_s: float) -> tuple[str, dict[str, object], list[harness.Line]]:
-    rows, kept, lines = [], {}, []
+def simulated(for_s: float, seeds: Sequence[int]) -> tuple[str, dict[str, object], list[harness.Line]]:
+    rows: list[tuple[object, ...]] = []
+    kept: dict[str, object] = {}
+    lines: list[harness.Line] = []
     plain = replace(LINE, max_promises=0)
-    for name, line in (("places kept", LINE), ("times told, no place kept", plain)):
-        tally, tok_s = simulate(for_s, line)
+    runs = [(f"places kept, seed {seed}", seed, LINE) for seed in seeds]
+    for name, seed, line in (*runs, (f"times told, no place kept, seed {seeds[0]}", seeds[0], plain)):
+        tally, tok_s = simulate(seed, for_s, line)
         causes = Counter(t.cause for t in tally.first)
         waits = [t.wait_s for t in tally.first]
         by_cause = ", ".join(f"{cause} {tally.share(cause):.1%} of {n}" for cause, n in sorted(causes.items()))
@@ -142,7 +146,9 @@ def simulated(for_s: float) -> tuple[str, dict[str, object], list[harness.Line]]
         rows.append((name, tally.n_asked, len(tally.first), f"{tally.share():.1%}", by_cause, told, f"{tok_s:.0f}"))
         kept[name] = {"asked": tally.n_asked, "refused": len(tally.first), "share": tally.share(), "causes": causes, "tok_s": tok_s}
         if line is LINE:
-            lines.append(harness.Line("let in at the next try, simulated", f"{tally.share():.1%}", f"{BAR:.0%}", tally.share() >= BAR))
+            lines.append(
+                harness.Line(f"let in at the next try, simulated, seed {seed}", f"{tally.share():.1%}", f"{BAR:.0%}", tally.share() >= BAR)
+            )
     heads = ("", "clients", "refused at first", "let in at the next try", "by cause", "told, p50 s", "output tok/s")
     return harness.table(heads, rows), kept, lines
 
@@ -217,13 +223,14 @@ def main() -> int:
     parser.add_argument("--keys", type=Path, default=None, help="file of API keys, one a line, taken in turn")
     parser.add_argument("--rate", type=float, default=20.0, help="clients a second against a real server (default: 20)")
     parser.add_argument("--tokens", type=int, default=32, help="output tokens of each, against a real server (default: 32)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[7, 11, 23], help="of simulated crowds (default: 7 11 23)")
     args = parser.parse_args()
     if args.url:
         out = args.out.with_stem("retry_after_real") if args.out.stem == "retry_after" else args.out
         text, kept, lines = real(args.url, args.keys, args.rate, args.seconds, args.tokens)
     else:
         out = args.out
-        text, kept, lines = simulated(args.seconds)
+        text, kept, lines = simulated(args.seconds, args.seeds)
     return harness.finish(out, text + "\n\n" + harness.verdicts(lines), kept, lines)
 
 
