@@ -33,7 +33,7 @@ SHAPE = Shape(max_num_seqs=16, max_num_batched_tokens=512, step_s=0.012, prefill
 OPEN = LineConfig(max_requests=1_000_000, max_tokens=1_000_000_000, tenant_share=1.0, max_wait_s=86_400, refuse_unmeetable=False)
 SAMPLE_S = 0.25
 N_BATCH = 10_000
-AGE_S = 60.0  # inside the replica: the line ages already, and who has aged there cannot be preempted any more
+AGE_S = 600.0  # as behind a gateway
 AMPLE = SHAPE._replace(n_blocks=0)  # beside batch: KV for all its streams, so that slots and steps are what is fought for
 
 

@@ -18,7 +18,7 @@ _LEAST_S = 1.0  # what a Retry-After can say
 _MOST_S = 3600.0
 _SAFE = 1.2  # the measured speed varies: a place is promised a fifth later than it says
 _SLIP = 1.1  # newcomers may use half of that
-_SLACK = 1.125  # and what was promised is held, though the bound be passed by an eighth
+_SLACK = 1.5  # and what was promised is held, though the bound be passed by half: the machine may have become slower since
 _SURE = 0.8  # share of the estimated wait that is as good as certain
 _NEARLY_EMPTY = 0.25  # of a bound: below it newcomers are let in whatever is promised, or replicas would idle
 

@@ -17,8 +17,9 @@ from camshaft.sched.pace import Pace
 from camshaft.sched.plan import Planned
 from camshaft.sched.policy import least_valuable, make_policy
 from camshaft.sched.sequence import Sequence
-from camshaft.sched.split import split
+from camshaft.sched.split import spare, split
 from camshaft.sched.timers import Timers
+from camshaft.sched.turns import Turns
 from camshaft.sched.waiting import Waiting
 from camshaft.types import BlockCopy, Capacity, Row, StepPlan
 
@@ -60,7 +61,7 @@ class Scheduler:
         self._opened: list[Sequence] = []
         self._released: list[int] = []
         self._preempted: list[Sequence] = []
-        self._turn = 0  # where decoding starts when not all fit into one step
+        self._turns = Turns(self.limits.max_tokens, self.pace)
 
     # ------------------------------------------------------------------------------------------------------- coming in
 
@@ -202,11 +203,7 @@ class Scheduler:
         )
 
     def _plan_decodes(self, chosen: dict[Sequence, int], now: float) -> int:
-        decodes = [s for s in self.running if len(s.ids) - s.n_computed == 1]
-        if len(decodes) > self.limits.max_tokens:
-            turn = self._turn % len(decodes)
-            decodes = (decodes[turn:] + decodes[:turn])[: self.limits.max_tokens]
-            self._turn += self.limits.max_tokens
+        decodes = self._turns.choose([s for s in self.running if len(s.ids) - s.n_computed == 1])
         size = self.kv.block_size
         for seq in decodes:
             # Within a block there is room already, which is nearly always.
@@ -215,11 +212,16 @@ class Scheduler:
         return sum(1 for seq in chosen if seq.slot >= 0) if self._preempted else len(chosen)
 
     def _plan_prefills(self, chosen: dict[Sequence, int], n_decode: int, now: float) -> int:
-        prompts = sorted((s for s in self.running if s not in chosen and s.n_todo > 0), key=lambda s: s.key)
+        prompts = sorted(
+            (s for s in self.running if s not in chosen and s not in self._turns.resting and s.n_todo > 0), key=lambda s: s.key
+        )
         budget = self.limits.max_tokens - n_decode
         if n_decode:
             budget = min(budget, self.pace.chunk_cap())
         given = split(budget, [s.n_todo for s in prompts], [s.rank for s in prompts])
+        best = min((seq.rank for seq in chosen), default=None)
+        if best is not None:
+            self.pace.side_used(spare(given, [s.rank > best for s in prompts], self.pace.side_cap()))
         n_total = 0
         for seq, n in zip(prompts, given, strict=True):
             if n and seq.slot >= 0 and self._make_room(seq, seq.n_computed + n, now):

@@ -23,3 +23,19 @@ def split(budget: int, todo: Seq[int], ranks: Seq[int]) -> list[int]:
         given[i] += more
         left -= more
     return given
+
+
+def spare(given: list[int], worse: Seq[bool], cap: int) -> int:
+    """Take back what prompts of a worse class than somebody who decodes got beyond `cap` together: batch is not to stretch their steps.
+
+    From the last, so that the oldest of them keeps its part. Returns what they keep.
+    """
+    got = sum(n for n, is_worse in zip(given, worse, strict=True) if is_worse)
+    over = max(0, got - cap)
+    left = over
+    for i in reversed(range(len(given))):
+        if worse[i] and left:
+            less = min(given[i], left)
+            given[i] -= less
+            left -= less
+    return got - over
