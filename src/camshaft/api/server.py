@@ -136,7 +136,9 @@ class _Server(uvicorn.Server):
             self._hurried = True
             self._edge.hurry()
             return
-        log.info("%s: draining %d requests for at most %g s", why, self._edge.n_inside, self._drain_s)
+        # A server beside another ends with it, and only the one that heard the signal says so.
+        level = logging.INFO if self.heeds_signals else logging.DEBUG
+        log.log(level, "%s: draining %d requests for at most %g s", why, self._edge.n_inside, self._drain_s)
         self._draining = asyncio.ensure_future(self._drain())
 
     async def _drain(self) -> None:

@@ -9,6 +9,7 @@ import logging
 import pytest
 
 from api_doubles import CHAT_PATH, HI, TEXT_PATH, Asgi, Scripted, app_over, client_of, say, until
+from camshaft.api.server import serve
 from camshaft.config import ServerConfig
 from camshaft.errors import EngineFault, Overloaded
 from camshaft.types import Delta, Failed, Request, Started
@@ -240,6 +241,14 @@ async def test_a_probe_before_anything_is_ready_is_no_failure_in_the_log(caplog:
         async with client_of(app_over(Scripted(ready=False))) as client:
             assert (await client.get("/ready")).status_code == 503
     assert caplog.records == []
+
+
+async def test_a_server_beside_another_ends_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    stop = asyncio.Event()
+    with caplog.at_level(logging.INFO, "camshaft.api.server"):
+        async with asyncio.timeout(30):
+            await serve(app_over(Scripted()), ServerConfig(port=0), lambda address: stop.set(), stop, signals=False)
+    assert "draining" not in caplog.text
 
 
 async def test_answers_are_counted_by_route_and_status_not_by_path() -> None:

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
-from camshaft.gateway.events import MAX_EVIDENCE, MAX_FOLLOWERS, MAX_RECENT, MAX_TEXT_CHARS, MAX_WAITING, EventLog, Follower, Happening
+import pytest
+
+from camshaft.gateway.events import (
+    MAX_EVIDENCE,
+    MAX_FOLLOWERS,
+    MAX_RECENT,
+    MAX_TEXT_CHARS,
+    MAX_WAITING,
+    EventLog,
+    Follower,
+    Happening,
+    logged,
+)
 
 
 def happening(text: str = "") -> Happening:
@@ -80,3 +93,17 @@ def test_followers_are_bounded_and_leave() -> None:
                 assert too_many is None
             for f in inner:
                 f.__exit__(None, None, None)
+
+
+def test_each_is_one_line_of_the_log_and_trouble_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "camshaft.gateway.events"):
+        log = EventLog(logged)
+        log.note(Happening("replica.ready", "m/v1-1", "warm", {"was": "warming"}))
+        log.note(Happening("breaker.open", "m/v1-1", "was closed", {"faults": 3}))
+        log.note(Happening("admin.scale_refused", "x", "there is no x\nforged"))
+        log.note(Happening("state.failed", "state", "the store logs this itself"))
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("INFO", "event=replica.ready subject=m/v1-1 text=warm was=warming"),
+        ("WARNING", 'event=breaker.open subject=m/v1-1 text="was closed" faults=3'),
+        ("WARNING", 'event=admin.scale_refused subject=x text="there is no x\\nforged"'),
+    ]
