@@ -51,12 +51,18 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self._n_since_prune = 0
+        self._path = path
         self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         try:
             self._prepare()
         except sqlite3.Error:
             self._db.close()
             raise
+        self._inode = _inode(path)
+
+    def is_there(self) -> bool:
+        """Whether its file is still the one that was opened: what is written into one that was taken away is lost."""
+        return _inode(self._path) == self._inode
 
     def _prepare(self) -> None:
         run = self._db.execute
@@ -136,6 +142,14 @@ class Database:
 
 def _micros(seconds: float) -> int:
     return min(max(round(seconds * 1e6), 0), 1 << 62)
+
+
+def _inode(path: Path) -> int:
+    """0 where there is no file."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
 
 
 def is_damage(error: sqlite3.Error) -> bool:

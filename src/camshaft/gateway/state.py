@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,6 +65,7 @@ class Store:
         self._events: deque[Happening] = deque()
         self._snapshots: dict[str, bytes] = {}
         self._files: dict[float, Accepted] = {}  # by `at`
+        self._known: dict[float, Accepted] = {}  # the last files, written or not, for a disk that loses them
         self._reads: deque[tuple[Callable[[Database], Any], Future[Any]]] = deque()
         self._closing = self._last_turn = False
         self._trouble = ""
@@ -117,11 +118,19 @@ class Store:
         """An accepted file, or what is known of it by now, written soon."""
         with self._wake:
             self._files[file.at] = file
+            self._remember([file])
             self._wake.notify()
 
     async def files(self) -> list[Accepted]:
         """Accepted files, oldest first. Raises Unavailable."""
-        return await self._ask(lambda db: db.files())
+        found = await self._ask(lambda db: db.files())
+        with self._wake:
+            self._remember(found)
+        return found
+
+    def _remember(self, files: Sequence[Accepted]) -> None:
+        known = self._known | {file.at: file for file in files}
+        self._known = {at: known[at] for at in sorted(known)[-database.MAX_FILES :]}
 
     async def _ask(self, work: Callable[[Database], T]) -> T:
         """`work`, done by the thread after all that was noted before it. Raises Unavailable when that takes too long or fails."""
@@ -173,6 +182,12 @@ class Store:
             return True
 
     def _turn(self) -> None:
+        if self._db is not None and not self._db.is_there():
+            log.error("the state in %s was taken away; a new one is begun, and the events until now are lost", self._path)
+            self._db.close()
+            self._db = None
+            with self._wake:
+                self._files = self._known | self._files
         if self._db is None:
             self._db = Database(self._path)
         try:

@@ -158,6 +158,23 @@ async def test_a_damaged_database_is_set_aside_and_a_new_one_begun(path: Path, d
     await again.close()
 
 
+async def test_one_that_is_taken_away_while_it_is_open_is_begun_anew_with_the_files(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody deletes the database of a gateway that runs, which goes on writing into a file without a name."""
+    store = Store(path)
+    file = Accepted(1, 5.0, "start", "d1", False, "a = 1")
+    store.keep_file(file)
+    store.note(happening(1))
+    assert await store.files() == [file]
+    await asyncio.to_thread(path.unlink)
+    store.note(happening(2))
+    assert await store.events() == [happening(2)]
+    await store.close()
+    assert "taken away" in caplog.text
+    again = Store(path)
+    assert await again.files() == [file]
+    await again.close()
+
+
 def test_few_damaged_ones_are_kept(path: Path) -> None:
     for i in range(database.MAX_SET_ASIDE + 3):
         path.with_name(f"state.db.damaged-2026010{i}-000000").touch()
