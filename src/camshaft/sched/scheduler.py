@@ -61,7 +61,7 @@ class Scheduler:
         self._opened: list[Sequence] = []
         self._released: list[int] = []
         self._preempted: list[Sequence] = []
-        self._turns = Turns(self.limits.max_tokens, self.pace)
+        self._turns = Turns(self.limits.max_seqs, self.limits.max_tokens, self.pace)
 
     # ------------------------------------------------------------------------------------------------------- coming in
 

@@ -9,8 +9,9 @@ from camshaft.sched.sequence import Sequence
 class Turns:
     """In turn, so that all get on."""
 
-    def __init__(self, max_tokens: int, pace: Pace) -> None:
+    def __init__(self, max_seqs: int, max_tokens: int, pace: Pace) -> None:
         self.resting: set[Sequence] = set()  # they could decode, and sit this step out
+        self._max_seqs = max_seqs
         self._max_tokens = max_tokens
         self._pace = pace
         self._turn = 0  # where decoding starts when not all fit into one step
@@ -30,7 +31,10 @@ class Turns:
     def _beside_the_best(self, decodes: list[Sequence]) -> list[Sequence]:
         best = min((s.rank for s in decodes), default=0)
         worse = [s for s in decodes if s.rank > best]
-        n_side = self._pace.side_decodes(len(decodes) - len(worse), len(worse)) if worse and len(worse) < len(decodes) else len(worse)
+        n_better = len(decodes) - len(worse)
+        if not worse or not n_better:
+            return decodes
+        n_side = self._pace.side_decodes(n_better, len(worse), 1.0 - n_better / self._max_seqs)
         if len(worse) <= n_side:
             return decodes
         turn = self._side_turn % len(worse)
