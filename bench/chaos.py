@@ -110,8 +110,8 @@ def asked(number: int) -> Asked:
     return Asked(kind, "/v1/chat/completions", json.dumps({**common, **fields, "messages": messages}).encode())
 
 
-async def call(process: GatewayProcess, what: Asked) -> tuple[Reply, Transcript]:
-    reply = await post(process.target, what.path, what.body, deadline_s=DEADLINE_S + 40)
+async def call(process: GatewayProcess, what: Asked, reply: Reply | None = None) -> tuple[Reply, Transcript]:
+    reply = await post(process.target, what.path, what.body, deadline_s=DEADLINE_S + 40, into=reply)
     if reply.status != 200:
         return reply, Transcript(error=f"{reply.status}: {reply.body[:300].decode(errors='replace')}")
     return reply, transcript(event.data for event in reply.events)
@@ -138,11 +138,12 @@ class Clients:
     async def _repeat(self, number: int) -> None:
         what = asked(number)
         while not self._over:
-            began = time.monotonic()
+            began, reply = time.monotonic(), Reply(0.0)
             try:
-                reply, told = await call(self._process, what)
+                _, told = await call(self._process, what, reply)
             except (OSError, ValueError, TimeoutError) as error:
-                if self._patient and isinstance(error, OSError):
+                # Nobody took the call, or nobody has begun to answer it: every client of a service that restarts asks again.
+                if self._patient and not reply.status:
                     await asyncio.sleep(0.1)
                     continue
                 self.seen.append(Seen(what.kind, False, f"{type(error).__name__}: {error}", time.monotonic() - began, False))
