@@ -24,6 +24,7 @@ from camshaft.api.fleet_directory import FleetDirectory
 from camshaft.api.server import serve
 from camshaft.api.tls import context_of, renew
 from camshaft.clock import SystemClock
+from camshaft.cluster.meeting import sweep
 from camshaft.config import ServerConfig
 from camshaft.errors import CamshaftError, Unavailable
 from camshaft.gateway.admin import Admin
@@ -235,6 +236,7 @@ class Past(NamedTuple):
 @contextlib.asynccontextmanager
 async def opened(source: Source) -> AsyncIterator[Gateway]:
     """A gateway that is started. Raises ConfigError where another one uses its folder."""
+    sweep()
     folder = Folder(Path(source.spec.gateway.state_dir))
     loop = asyncio.get_running_loop()
     events: EventLog | None = None

@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import stat
 import struct
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from camshaft.errors import ConfigError
 
 _NAME = "s"
+_PREFIX = "camshaft-"
+STALE_S = 3600.0  # far longer than any worker takes to come
 
 
 class Meeting:
     """A listening Unix socket of mode 0600 in a new directory of mode 0700. It is gone once the child has come, or with `close`."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="camshaft-"))  # 0700
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))  # 0700
         self.path = self._folder / _NAME
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         made = False
@@ -44,6 +48,21 @@ class Meeting:
         """Idempotent."""
         self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def sweep(folder: Path | None = None) -> int:
+    """Remove what gateways of this user left that were killed before their worker had come. Returns how many."""
+    oldest = time.time() - STALE_S
+    n = 0
+    for found in (folder or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*/{_NAME}"):
+        with suppress(OSError):
+            place = found.parent
+            status = place.lstat()
+            if status.st_uid == os.geteuid() and stat.S_ISDIR(status.st_mode) and status.st_mtime < oldest and found.is_socket():
+                found.unlink()
+                place.rmdir()
+                n += 1
+    return n
 
 
 def join(path: Path) -> socket.socket:
