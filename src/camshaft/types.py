@@ -104,6 +104,15 @@ class Request(Struct, frozen=True, kw_only=True):
     resume: Resume | None = None
     trace: str = ""  # the caller's W3C traceparent, for who continues its trace
 
+    def limit_s(self, longest_s: float) -> float:
+        """Seconds from its arrival to its end where nobody may take longer than `longest_s`."""
+        return longest_s if self.deadline_s is None else min(longest_s, self.deadline_s)
+
+    @property
+    def owner(self) -> str:
+        """Who may share what is remembered of its prompt: tenant and salt, written so that no two pairs read alike."""
+        return f"{len(self.tenant)}:{self.tenant}{self.cache_salt}"
+
 
 # ----------------------------------------------------------------------------------------------------------- events
 

@@ -130,7 +130,7 @@ class ProcessBackend:
             yield Failed(error.info())
             return
         longest_s = self._rules.longest_s
-        stream = self._streams.open(longest_s if request.deadline_s is None else min(longest_s, request.deadline_s))
+        stream = self._streams.open(request.limit_s(longest_s))
         self._link.send_frame(frame)
         try:
             over = False

@@ -112,7 +112,7 @@ class AsyncEngine:
 
     async def _timely_job(self, request: Request, mailbox: Mailbox) -> Job:
         """A job whose prompt is encoded; waiting for that counts towards the deadline as all waiting does."""
-        limit_s = self._longest_s if request.deadline_s is None else min(self._longest_s, request.deadline_s)
+        limit_s = request.limit_s(self._longest_s)
         try:
             async with asyncio.timeout(limit_s):
                 return await self._job(request, mailbox)

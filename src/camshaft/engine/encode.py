@@ -112,7 +112,7 @@ class PromptEncoder:
         if self._render is None:
             raise BadRequest("this model has no chat template: use /v1/completions or a text prompt", param="messages")
         self._raise_if_too_long("\n".join(said for m in prompt.messages if isinstance(said := m.get("content"), str)), "messages")
-        return tuple(self._render(prompt, f"{len(request.tenant)}:{request.tenant}{request.cache_salt}"))
+        return tuple(self._render(prompt, request.owner))
 
     def _raise_if_too_long(self, text: str, param: str) -> None:
         """Refuses what cannot fit after work in proportion to the context, not to the text: 8 MB would take ten seconds of a core."""

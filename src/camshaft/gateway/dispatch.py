@@ -77,7 +77,7 @@ class Dispatch:
         """Events in order, exactly one terminal; every failure is a Failed event. Closing the iterator frees everything."""
         now = self._clock.now()
         rank = max(request.priority, self._named.rank(request.tenant))
-        limit_s = self._named.longest_s if request.deadline_s is None else min(self._named.longest_s, request.deadline_s)
+        limit_s = request.limit_s(self._named.longest_s)
         # Said once for all replicas that it may meet: each would begin anew with its own longest time.
         request = msgspec.structs.replace(request, arrived_at=request.arrived_at or now, priority=rank, deadline_s=limit_s)
         books: Books | None = None

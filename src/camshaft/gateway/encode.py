@@ -42,7 +42,7 @@ class Encode:
         await self._inner.close()
 
     async def _ids(self, request: Request) -> tuple[int, ...]:
-        limit_s = self._longest_s if request.deadline_s is None else min(self._longest_s, request.deadline_s)
+        limit_s = request.limit_s(self._longest_s)
         try:
             async with asyncio.timeout(limit_s):
                 return await self._encoder.encode(request)

@@ -90,11 +90,7 @@ class Fleet:
         """Bring everything up. Returns once every version has its words; replicas come in their own time. `saved`: a snapshot or {}."""
         self._saved = saved
         self.spawn(self._tick())
-        await self._apply(self.spec)
-
-    async def apply(self, spec: FleetSpec) -> None:
-        """Become what `spec` asks for, without losing a request. Raises what a version's model says is wrong, and changes nothing then."""
-        await self._apply(spec)
+        await self.apply(self.spec)
 
     async def close(self) -> None:
         for task in [*self._tasks]:
@@ -113,7 +109,8 @@ class Fleet:
 
     # --------------------------------------------------------------------------------------------------------- applying
 
-    async def _apply(self, spec: FleetSpec) -> None:
+    async def apply(self, spec: FleetSpec) -> None:
+        """Become what `spec` asks for, without losing a request. Raises what a version's model says is wrong, and changes nothing then."""
         async with self._applying:
             fresh = [version for version in spec.versions if self._alike(version) is None]
             # Everything that can fail comes first.
@@ -187,7 +184,7 @@ class Fleet:
                 await version.dispatch.turnstile.emptied()
         except TimeoutError:
             log.warning("version=%s goes while %d wait in its line", version.spec.id, len(version.line))
-        await version.retire(why)
+        await version.retire()
         self._leaving.discard(version)
         self._house.note(Happening("version.gone", version.spec.id, why))
 

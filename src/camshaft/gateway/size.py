@@ -33,7 +33,7 @@ class Sizer:
         return Size(n_prompt, room if asked is None else min(asked, room), blocks)
 
     def _prompt(self, request: Request) -> tuple[int, tuple[int, ...]]:
-        salt = f"{len(request.tenant)}:{request.tenant}{request.cache_salt}"
+        salt = request.owner
         prompt = request.prompt
         if isinstance(prompt, TokenPrompt):
             return len(prompt.ids), chain(prompt.ids, BLOCK, salt)

@@ -114,7 +114,7 @@ class Version:
         except CamshaftError as error:
             self._tell("replica.kept", replica, f"it could not be replaced: {error.message}")
 
-    async def retire(self, why: str) -> None:
+    async def retire(self) -> None:
         """Let its streams end, within the bound of its replicas, then close."""
         await asyncio.gather(*(self.pool.drain(replica.name) for replica in self.pool.replicas))
         await self.close()
@@ -141,8 +141,8 @@ class Version:
     def _make_dispatch(self, means: Means, house: House) -> Dispatch:
         named = Named(self.spec.name, self.longest_s, house.rank, self._moved)
         policies = Policies(house.limiter, self.line, self.router, RetryBudget(self.spec.retry, house.dice))
-        self._sizer = Sizer(lambda: self.info.max_model_len, means.estimate.tokens_of)
-        return Dispatch(named, policies, self.pool.backend, self._sizer, house.clock)
+        sizer = Sizer(lambda: self.info.max_model_len, means.estimate.tokens_of)
+        return Dispatch(named, policies, self.pool.backend, sizer, house.clock)
 
     def _make_upstream(self, means: Means, house: House) -> Upstream:
         if means.words is None:

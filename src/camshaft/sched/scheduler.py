@@ -74,8 +74,7 @@ class Scheduler:
             raise BadRequest(f"resume carries {seq.n_output} tokens, more than max_tokens allows", param="resume")
         self.live[seq.key] = seq
         self.waiting.add(seq)
-        limit_s = self._config.default_deadline_s
-        deadline_s = limit_s if seq.request.deadline_s is None else min(limit_s, seq.request.deadline_s)
+        deadline_s = seq.request.limit_s(self._config.default_deadline_s)
         self._timers.add(seq.arrived_at + deadline_s, seq.key)
         if self._config.queue_timeout_s < deadline_s:
             self._timers.add(seq.arrived_at + self._config.queue_timeout_s, seq.key)
@@ -134,8 +133,7 @@ class Scheduler:
             if seq is None:
                 continue
             waited_s = now - seq.arrived_at
-            limit_s = self._config.default_deadline_s
-            deadline_s = limit_s if seq.request.deadline_s is None else min(limit_s, seq.request.deadline_s)
+            deadline_s = seq.request.limit_s(self._config.default_deadline_s)
             if waited_s >= deadline_s:
                 done = f"the deadline of {deadline_s:g} s passed after {seq.n_output} tokens"
                 error: CamshaftError = DeadlineExceeded(f"{done}; allow more time or ask for less")
