@@ -87,7 +87,7 @@ async def edge(
             return make(self._spec)
 
     def means_of(spec: VersionSpec) -> Means:
-        return Means(Launcher(spec), FakeWords(), TokenEstimate(), CAPACITY.max_model_len)
+        return Means(Launcher(spec), FakeWords(), TokenEstimate(), spec.foreign.max_model_len or CAPACITY.max_model_len)
 
     monkeypatch.setattr(assembly, "means_of", means_of)
     path = folder / "fleet.toml"

@@ -15,7 +15,7 @@ from camshaft.api.headers import headers
 from camshaft.api.plan import Plan
 from camshaft.api.sse import DONE
 from camshaft.api.watch import Watch
-from camshaft.errors import BadRequest, Unavailable
+from camshaft.errors import BadRequest, CamshaftError, PromptTooLong, Unavailable
 from camshaft.schema.fields import PromptTokensDetails, Usage
 from camshaft.types import Event, Finished, Request
 
@@ -57,7 +57,7 @@ Read = Callable[[Edge, Call, bytes], Writer]  # body -> what to ask and how to a
 async def answer(edge: Edge, call: Call, read: Read) -> None:
     """The handler of both APIs."""
     body = await call.body(edge.config.max_body_bytes)
-    down: Unavailable | None = None  # why the models that were asked so far do not answer
+    refused: CamshaftError | None = None  # what to say of the models that were asked so far, where no other answers
     while True:
         writer: Writer | None = None
         try:
@@ -65,19 +65,21 @@ async def answer(edge: Edge, call: Call, read: Read) -> None:
             writer = await edge.off_loop(len(body), partial(read, edge, call, body))
             await _attempt(edge, call, writer)
             return
-        except BadRequest:
-            if down is None or call.status:
-                raise
-            # What a fallback does not take may be right for the model that was asked for: ask again is the answer, not ask otherwise.
-            raise down from None
-        except Unavailable as error:
+        except (PromptTooLong, Unavailable) as error:
             if call.status or edge.draining or writer is None:
                 raise
-            down, passed = error, (*call.passed, writer.plan.model.name)
+            # Who is down may be back, and then holds it; else the word of the model that was asked for counts.
+            refused = error if refused is None or isinstance(error, Unavailable) else refused
+            passed = (*call.passed, writer.plan.model.name)
             call.notes["passed"] = ",".join(passed)
             if not edge.directory.can_fall_back(call.tenant, passed):
-                raise
+                raise refused from None
             call.passed, call.notes = passed, {"passed": call.notes["passed"]}
+        except BadRequest:
+            if refused is None or call.status:
+                raise
+            # What a fallback does not take may be right for the model that was asked for: to ask otherwise is not the answer.
+            raise refused from None
 
 
 async def _attempt(edge: Edge, call: Call, writer: Writer) -> None:

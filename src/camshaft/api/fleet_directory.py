@@ -28,13 +28,11 @@ class FleetDirectory:
         self._created = int(time.time())
 
     def models(self, tenant: str) -> Sequence[ServedModel]:
-        allowed = self._fleet.tenant(tenant).config.models
-        named = [model for name, model in self._fleet.models.items() if not allowed or name in allowed]
-        return [self._served(model.choose(Sticky(tenant=tenant))) for model in named]
+        return [self._served(model.choose(Sticky(tenant=tenant))) for model in self._fleet.models_for(tenant)]
 
     def model(self, name: str | None, caller: Caller, passed: Collection[str] = ()) -> ServedModel:
         if passed:
-            name = self._next(caller.tenant, passed)
+            name = self._fleet.fallback(caller.tenant, passed)
         sticky = Sticky(caller.session, "", caller.tenant, caller.opening, caller.id)
         try:
             return self._served(self._fleet.choose(Asked(name, sticky, "" if passed else caller.version)))
@@ -42,18 +40,11 @@ class FleetDirectory:
             raise unknown_model(name or "", [m.name for m in self.models(caller.tenant)]) from None
 
     def can_fall_back(self, tenant: str, passed: Collection[str]) -> bool:
-        return bool(self._next(tenant, passed))
+        return bool(self._fleet.fallback(tenant, passed))
 
     def headers(self, tenant: str) -> Mapping[bytes, bytes]:
         shown = self._limiter.headers(tenant, self._clock.now())
         return {name.encode(): value.encode() for name, value in shown.items()}
-
-    def _next(self, tenant: str, passed: Collection[str]) -> str:
-        """The first fallback of the model that was asked for first that the tenant may ask and that has not been tried; "" for none."""
-        asked = self._fleet.models.get(next(iter(passed)))
-        fallbacks = asked.spec.config.fallbacks if asked is not None else ()
-        allowed = self._fleet.tenant(tenant).config.models
-        return next((name for name in fallbacks if name not in passed and (not allowed or name in allowed)), "")
 
     def _served(self, version: Version) -> ServedModel:
         words, model = version.words, version.spec.model

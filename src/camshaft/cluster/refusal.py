@@ -14,6 +14,7 @@ from camshaft.errors import BadRequest, BodyTooLarge, CamshaftError, Overloaded,
 from camshaft.schema.foreign import ForeignError
 
 MAX_SAID_CHARS = 500
+_TOO_LONG = ("maximum context length", "exceed context window")  # vLLM and OpenAI, llama-cpp-python; llama.cpp's own server has a type
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes, key: str = "") -> CamshaftError:
@@ -52,7 +53,7 @@ def _blamed(said: ForeignError, key: str) -> BadRequest:
     text = " ".join(text.split())
     text = text if len(text) <= MAX_SAID_CHARS else text[:MAX_SAID_CHARS] + "..."
     param = None if said.param is None else said.param[:100]
-    long = said.code == "context_length_exceeded" or "maximum context length" in text or "exceed context window" in text
+    long = said.code == "context_length_exceeded" or said.type == "exceed_context_size_error" or any(words in text for words in _TOO_LONG)
     return PromptTooLong(text, param=param) if long else BadRequest(text, param=param)
 
 

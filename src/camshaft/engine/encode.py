@@ -12,7 +12,7 @@ from camshaft.engine.codec import Codec, Render
 from camshaft.errors import BadGrammar, BadRequest, Draining, PromptTooLong
 from camshaft.observe.threads import name_thread
 from camshaft.sample.grammar import GrammarCompiler, Matcher
-from camshaft.types import Prompt, Request, TextPrompt, TokenPrompt
+from camshaft.types import ChatPrompt, Prompt, Request, TextPrompt, TokenPrompt
 
 _THREADS = 2
 _GRAMMAR_S = 10.0  # longest wait for a grammar
@@ -95,6 +95,7 @@ class PromptEncoder:
         ids = self._ids(request)
         if not ids:
             raise BadRequest("the prompt is empty: give at least one token", param="prompt")
+        self._raise_if_full(len(ids), request)
         self._observe(time.perf_counter() - began)
         return ids
 
@@ -113,6 +114,14 @@ class PromptEncoder:
             raise BadRequest("this model has no chat template: use /v1/completions or a text prompt", param="messages")
         self._raise_if_too_long("\n".join(said for m in prompt.messages if isinstance(said := m.get("content"), str)), "messages")
         return tuple(self._render(prompt, request.owner))
+
+    def _raise_if_full(self, n: int, request: Request) -> None:
+        """Refuses here what no replica could take, so that none is asked and no place in line is held."""
+        most, n_new = self._bounds.max_tokens, 0 if request.sampling.max_tokens == 0 else 1
+        if n + n_new > most:
+            room = f"{n} tokens{' and one to generate' if n_new else ''} do not fit into the context of {most}"
+            param = "messages" if isinstance(request.prompt, ChatPrompt) else "prompt"
+            raise PromptTooLong(f"the prompt is too long: {room}; shorten it", param=param)
 
     def _raise_if_too_long(self, text: str, param: str) -> None:
         """Refuses what cannot fit after work in proportion to the context, not to the text: 8 MB would take ten seconds of a core."""

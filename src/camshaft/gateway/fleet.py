@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -56,10 +56,22 @@ class Fleet:
         found = self.models.get(spec.name) if spec is not None else None
         if spec is None or found is None:
             raise UnknownModel(f"the model {(name or '')[:100]!r} is not served here; see /v1/models", param="model")
-        allowed = self.tenant(tenant).config.models
-        if allowed and spec.name not in allowed:
-            raise Forbidden(f"this key may not ask for {spec.name}; it may ask for {', '.join(allowed)}", param="model")
+        if not self.tenant(tenant).may_ask(spec):
+            mine = ", ".join(model.spec.name for model in self.models_for(tenant))
+            raise Forbidden(f"this key may not ask for {spec.name}; it may ask for {mine or 'none that is served'}", param="model")
         return found
+
+    def models_for(self, tenant: str) -> list[Model]:
+        """Those that it may ask for, in the file's order."""
+        asks = self.tenant(tenant)
+        return [model for model in self.models.values() if asks.may_ask(model.spec)]
+
+    def fallback(self, tenant: str, passed: Collection[str]) -> str:
+        """The first fallback of the first of `passed` that is not among them and that the tenant may ask for; "" for none."""
+        asked = self.models.get(next(iter(passed)))
+        fallbacks = asked.spec.config.fallbacks if asked is not None else ()
+        mine = {model.spec.name for model in self.models_for(tenant)}
+        return next((name for name in fallbacks if name in mine and name not in passed), "")
 
     def choose(self, asked: Asked) -> Version:
         """The version that answers. Raises UnknownModel, Forbidden, BadRequest, Unavailable."""

@@ -57,7 +57,7 @@ class ModelConfig:
     """A name that clients ask for."""
 
     aliases: tuple[str, ...] = opt((), "other names for it", hi=64)
-    fallbacks: tuple[str, ...] = opt((), "models that answer when this one cannot, in this order", hi=8)
+    fallbacks: tuple[str, ...] = opt((), "models that answer when this one cannot or its context is too short, in this order", hi=8)
     default: bool = opt(False, "answers requests that name no model; without one the first of the file does")
 
 
@@ -146,6 +146,11 @@ class TenantSpec:
     config: TenantConfig
     digests: tuple[bytes, ...] = field(default=(), repr=False)  # SHA-256 of each key, those of `keys_file` included
     limits: LimitConfig = field(default_factory=LimitConfig)
+
+    def may_ask(self, model: ModelSpec) -> bool:
+        """Its file names models by their own names or by their aliases."""
+        named = self.config.models
+        return not named or model.name in named or any(alias in named for alias in model.config.aliases)
 
 
 EVERYBODY = TenantSpec("", TenantConfig(tester=True))  # who asks where no key is asked for

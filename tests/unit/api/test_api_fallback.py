@@ -100,6 +100,21 @@ async def test_nobody_is_handed_to_a_model_that_it_may_not_ask_for(rig: Rig) -> 
     assert (reply.status_code, reply.json()["error"]["code"]) == (503, "unavailable")
 
 
+async def test_one_rule_says_what_a_tenant_may_ask_for_and_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file may name a model by its alias there; the list, the answer and the fallback agree."""
+    text = model("a", 'fallbacks = ["b", "c"]') + model("b") + model("c", 'aliases = ["see"]') + TENANTS.replace('"a", "c"', '"a", "see"')
+    async with edge(text, tmp_path, monkeypatch) as rig:
+        async with rig.client(BOB) as client:
+            assert [card["id"] for card in (await client.get("/v1/models")).json()["data"]] == ["a", "c"]
+        for name in ("c", "see"):
+            assert (await ask(rig, BOB, name)).status_code == 200
+        reply = await ask(rig, BOB, "b")
+        assert reply.status_code == 403
+        assert "it may ask for a, c" in reply.json()["error"]["message"]
+        await rig.down("a")
+        assert (await ask(rig, BOB)).headers["x-camshaft-fallback"] == "a -> c"
+
+
 async def test_a_request_that_only_the_fallback_finds_wrong_keeps_the_first_models_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +128,56 @@ async def test_a_request_that_only_the_fallback_finds_wrong_keeps_the_first_mode
         async with rig.client(ANN) as client:
             said = await client.post(TEXT_PATH, json={"model": "a", "prompt": "hi", "max_tokens": 2})
         assert said.headers["x-camshaft-fallback"] == "a -> b"
+
+
+LONG = [{"role": "user", "content": "x" * 300}]
+
+
+def lengths(**most: int) -> str:
+    """Models by name, the first with the others as its fallbacks, and how many tokens each holds."""
+    first, *others = most
+    text = TENANTS.replace('models = ["a", "c"]', "")
+    for name, n in most.items():
+        text += model(name, f"fallbacks = {others}" if name == first else "") + f"foreign = {{ max_model_len = {n} }}\n"
+    return text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_is_too_long_for_one_model_goes_to_a_fallback_that_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    made: list[Mortal] = []
+
+    def make(spec: object) -> Mortal:
+        made.append(Mortal())
+        return made[-1]
+
+    async with edge(lengths(a=305, b=200, c=400), tmp_path, monkeypatch, make) as rig:
+        reply = await ask(rig, messages=LONG, stream=stream)
+        assert (reply.status_code, reply.headers.get("x-camshaft-fallback")) == (200, "a,b -> c"), reply.text
+        # It was told by its length alone: only the one that holds it was asked.
+        assert sum(len(backend.asked) for backend in made) == 1
+        assert "x-camshaft-fallback" not in (await ask(rig)).headers
+
+
+async def test_what_no_model_holds_is_refused_with_the_word_of_the_one_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with edge(lengths(a=305, b=200), tmp_path, monkeypatch) as rig:
+        reply = await ask(rig, messages=LONG)
+        error = reply.json()["error"]
+        assert (reply.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
+        assert "do not fit into the context of 305" in error["message"]
+        assert "x-camshaft-fallback" not in reply.headers
+
+
+async def test_what_a_model_that_is_down_would_hold_is_to_be_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with edge(lengths(a=400, b=100, c=400), tmp_path, monkeypatch) as rig:
+        await rig.down("a")
+        reply = await ask(rig, messages=LONG)
+        assert (reply.status_code, reply.headers.get("x-camshaft-fallback")) == (200, "a,b -> c"), reply.text
+        await rig.down("c")
+        assert (await ask(rig, messages=LONG)).status_code == 503
 
 
 async def test_a_server_that_shuts_down_tries_no_other_model(rig: Rig) -> None:

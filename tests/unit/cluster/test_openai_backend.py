@@ -95,6 +95,8 @@ async def test_a_clients_mistake_comes_back_with_the_servers_words() -> None:
     long = await error_of(Play(status=400, body='{"error":{"message":"' + "m" * 5000 + '","code":"context_length_exceeded"}}'))
     assert long.code == "context_length_exceeded"
     assert len(long.message) < 600
+    typed = await error_of(Play(status=400, body='{"error":{"code":400,"message":"no","type":"exceed_context_size_error"}}'))
+    assert typed.code == "context_length_exceeded"
     other = await error_of(Play(status=422, body='{"detail":[{"msg":"bad"}]}'))
     assert "bad" in other.message
     assert (await error_of(Play(status=400, body="no JSON"))).message == "no JSON"
