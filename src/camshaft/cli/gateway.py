@@ -85,6 +85,7 @@ class Gateway:
             metrics=self.gateway_metrics,
             trip=self._ended,
             observe_encode=lambda model, seconds: self.metrics.engine(model).stage("encode", seconds),
+            onward=self.tracing.onward,
         )
         self.fleet = Fleet(spec, house, means_of)
         self.directory = FleetDirectory(self.fleet, self.limiter, keys_of(spec), self._clock)

@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import NamedTuple, cast
 
+import msgspec
+
 from camshaft.observe.gateway import LEFT, Trip
 from camshaft.types import ChatPrompt, Clock, Delta, Event, Failed, Finished, Health, Request, Route, Started, Upstream
 
@@ -18,6 +20,7 @@ class Seen(NamedTuple):
     version: str
     provider: str = "camshaft"  # who makes the engine, as traces have it
     rank: Callable[[str], int] = lambda tenant: 0  # a tenant's class
+    onward: Callable[[str], str] = lambda trace: trace  # a caller's traceparent -> that of the call upstream
 
 
 class Observed:
@@ -32,10 +35,12 @@ class Observed:
     async def stream(self, request: Request) -> AsyncIterator[Event]:
         arrived_at = request.arrived_at or self._clock.now()
         began_at = time.time() - (self._clock.now() - arrived_at)
+        onward = self._seen.onward(request.trace)
         started, route, begun = Started(0, 0, 0.0), Route(), False
         ending, ttft_s, n_output = LEFT, 0.0, 0
         try:
-            stream = cast(AsyncGenerator[Event, None], self._inner.stream(request))
+            asked = request if onward == request.trace else msgspec.structs.replace(request, trace=onward)
+            stream = cast(AsyncGenerator[Event, None], self._inner.stream(asked))
             async with aclosing(stream):
                 async for event in stream:
                     if isinstance(event, Delta):
@@ -69,6 +74,7 @@ class Observed:
                 n_tries=route.n_tries,
                 n_choices=request.sampling.n,
                 trace=request.trace,
+                onward=onward if onward != request.trace else "",
                 begun=begun,
                 provider=self._seen.provider,
                 rank=max(request.priority, self._seen.rank(request.tenant)),

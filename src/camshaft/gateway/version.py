@@ -44,6 +44,7 @@ class House:
     metrics: GatewayMetrics
     trip: Callable[[Trip], None]  # every request at its end
     observe_encode: Callable[[str, float], None]  # model, seconds
+    onward: Callable[[str], str] = lambda trace: trace  # as observed.Seen has it
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class Version:
     def _observed(self, inner: Upstream, house: House) -> Upstream:
         spec = self.spec
         provider = spec.config.engine if spec.config.engine == "camshaft" else spec.foreign.dialect
-        return Observed(Seen(spec.model, spec.name, provider, house.rank), inner, house.clock, house.trip)
+        return Observed(Seen(spec.model, spec.name, provider, house.rank, house.onward), inner, house.clock, house.trip)
 
     # --------------------------------------------------------------------------------------------------------- hearing
 

@@ -36,6 +36,7 @@ class Trip(NamedTuple):
     n_tries: int = 1
     n_choices: int = 1
     trace: str = ""  # the caller's traceparent
+    onward: str = ""  # the one that its replica was told, of its own call upstream; "" where nobody traces
     provider: str = "camshaft"  # who makes the engine
     rank: int = 0  # its class
     begun: bool = True  # its replica took it up, so that the times and counts up to there are known

@@ -1,4 +1,4 @@
-"""Trace: spans on their way to a collector, by OpenTelemetry's SDK. No other file touches it; it comes with the extra `otel`."""
+"""Trace: spans on their way to a collector, by OpenTelemetry's SDK, which comes with the extra `otel`. Only `trace_ids` touches it too."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ _NS = 1_000_000_000
 class Tracing(Protocol):
     """Whoever turns trips into traces."""
 
+    def onward(self, trace: str) -> str:
+        """The traceparent for who is asked on behalf of a request that came with `trace`; the trip says at its end which it was."""
+        ...
+
     def ended(self, trip: Trip) -> None:
         """A request is over. Neither waits nor fails."""
         ...
@@ -35,6 +39,9 @@ class Tracing(Protocol):
 
 class NoTracing:
     """Implements Tracing where nobody wants to know."""
+
+    def onward(self, trace: str) -> str:
+        return trace
 
     def ended(self, trip: Trip) -> None:
         pass
@@ -54,11 +61,15 @@ class OtelTracing:
         from opentelemetry import trace
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.sampling import Decision
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+        from camshaft.observe.trace_ids import ChosenIds
+
         resource = Resource.create({"service.name": "camshaft", "service.version": version})
+        self._ids = ChosenIds()
         # Ended by `close`, which has a bound; the SDK's own hook at exit would wait for half a minute.
-        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=self._ids)
         provider.add_span_processor(processor)
         kinds = trace.SpanKind
         self._provider = provider
@@ -67,11 +78,24 @@ class OtelTracing:
         self._kinds = {"server": kinds.SERVER, "internal": kinds.INTERNAL, "client": kinds.CLIENT}
         self._failed = trace.Status(trace.StatusCode.ERROR)
         self._within = trace.set_span_in_context
+        self._span_of = trace.get_current_span
+        self._sampled = Decision.RECORD_AND_SAMPLE
+
+    def onward(self, trace: str) -> str:
+        """Spans are made when all is known of them, at the end. What another server is told of one is chosen here."""
+        parent = self._propagator.extract({"traceparent": trace})
+        caller = self._span_of(parent).get_span_context()
+        trace_id = caller.trace_id if caller.is_valid else self._ids.generate_trace_id()
+        sampled = self._provider.sampler.should_sample(parent, trace_id, "").decision is self._sampled
+        return f"00-{trace_id:032x}-{self._ids.generate_span_id():016x}-{sampled:02x}"
 
     def ended(self, trip: Trip) -> None:
         parent = self._propagator.extract({"traceparent": trip.trace}) if trip.trace else None
+        told = trip.onward.split("-")
         first = None
         for span in spans_of(trip):
+            if trip.onward:
+                self._ids.trace_id, self._ids.span_id = int(told[1], 16), int(told[2], 16) if span.kind == "client" else 0
             began = self._tracer.start_span(
                 span.name,
                 context=parent if first is None else self._within(first),
@@ -84,6 +108,7 @@ class OtelTracing:
                 began.set_status(self._failed)
             began.end(int(span.ended_at * _NS))
             first = first or began
+        self._ids.trace_id = self._ids.span_id = 0
 
     def close(self) -> None:
         # A collector that does not answer must not hold the process: the thread is left to itself then, and ends with it.

@@ -251,6 +251,24 @@ async def test_one_line_tells_all_of_a_call(tmp_path: Path, monkeypatch: pytest.
     assert "tries" not in line  # said where there was more than one
 
 
+@pytest.mark.parametrize("traced", [False, True])
+async def test_a_replica_is_told_of_our_call_where_we_trace_and_of_the_callers_where_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced: bool
+) -> None:
+    if traced:
+        pytest.importorskip("opentelemetry.sdk")
+        monkeypatch.setattr("camshaft.observe.trace.CLOSE_S", 0.01)  # nobody collects there
+    backend = Mortal()
+    text = ('[gateway]\notlp_endpoint = "http://127.0.0.1:9"\n' if traced else "") + model("a") + tenants()
+    async with edge(text, tmp_path, monkeypatch, lambda spec: backend) as rig:
+        caller = f"00-{'4b' * 16}-{'07' * 8}-01"
+        async with rig.client(ANN) as client:
+            assert (await client.post(CHAT_PATH, json={**ASK, "max_tokens": 2}, headers={"traceparent": caller})).status_code == 200
+    (asked,) = backend.asked
+    assert (asked.trace == caller) != traced
+    assert asked.trace.startswith(f"00-{'4b' * 16}-")
+
+
 async def test_a_stream_that_moved_is_logged_with_where_it_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

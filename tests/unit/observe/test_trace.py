@@ -153,6 +153,31 @@ def test_spans_reach_a_collector_within_the_callers_trace() -> None:
     assert root.status.code == 2
 
 
+@pytest.mark.parametrize("caller", [f"00-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-00", "nonsense", ""])
+def test_what_the_server_behind_is_told_is_the_span_of_the_call_upstream(caller: str) -> None:
+    sdk = pytest.importorskip("opentelemetry.sdk.trace.export")
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    kept = InMemorySpanExporter()
+    tracing = trace.OtelTracing(sdk.SimpleSpanProcessor(kept))
+    onward = [tracing.onward(caller) for _ in range(2)]
+    for told in onward:
+        tracing.ended(TRIP._replace(trace=caller, onward=told))
+    tracing.close()
+    version, trace_id, span_id, flags = onward[0].split("-")
+    assert version == "00"
+    assert span_id not in (PARENT, onward[1].split("-")[2])
+    assert (trace_id == TRACE) == (TRACE in caller)
+    assert flags == ("00" if caller.endswith("-00") else "01")
+    if flags == "00":
+        assert not kept.get_finished_spans()
+        return
+    gateway, queue, call = [span.context for span in kept.get_finished_spans()[:3]]
+    assert (f"{call.trace_id:032x}", f"{call.span_id:016x}") == (trace_id, span_id)
+    assert len({gateway.span_id, queue.span_id, call.span_id}) == 3
+    assert {gateway.trace_id, queue.trace_id} == {call.trace_id}
+
+
 async def test_a_dead_collector_costs_nothing_and_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A full queue drops; the end comes though the exporter never does."""
     sdk = pytest.importorskip("opentelemetry.sdk.trace.export")
@@ -198,6 +223,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(importlib.util, "find_spec", find)
     assert isinstance(trace.tracing_to(""), trace.NoTracing)
+    assert trace.NoTracing().onward(TRIP.trace) == TRIP.trace
     with pytest.raises(ConfigError, match=r"pip install camshaft\[otel\]"):
         trace.tracing_to("http://127.0.0.1:4318")
 
