@@ -17,7 +17,7 @@ from camshaft.cluster.backend import Backend, State
 from camshaft.cluster.estimate import TokenEstimate
 from camshaft.engine.codec import Speech
 from camshaft.gateway.file import parse
-from camshaft.gateway.spec import VersionSpec
+from camshaft.gateway.spec import FleetSpec, VersionSpec
 from camshaft.gateway.version import Means, Version
 from camshaft.types import SamplingParams
 from gateway_rig import CAPACITY, Mortal, until
@@ -74,7 +74,11 @@ class Rig:
 
 @asynccontextmanager
 async def edge(
-    text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[VersionSpec], Backend] = lambda spec: Mortal()
+    text: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[VersionSpec], Backend] = lambda spec: Mortal(),
+    over: Callable[[FleetSpec], FleetSpec] = lambda spec: spec,
 ) -> AsyncIterator[Rig]:
     """A gateway that runs the file `text`, once its replicas are ready. `make` gives a backend for each of them."""
 
@@ -94,7 +98,7 @@ async def edge(
     whole = text if "[gateway]" in text else f"[gateway]\n{text}"
     whole = whole.replace("[gateway]\n", f'[gateway]\nadmin_port = 0\nstate_dir = "{folder / "state"}"\n', 1)
     path.write_text(whole)
-    async with opened(Source(path, whole, parse(whole, path))) as gateway:
+    async with opened(Source(path, whole, over(parse(whole, path)), over)) as gateway:
         rig = Rig(gateway)
         await rig.ready()
         yield rig

@@ -40,6 +40,12 @@ class Unauthorized(CamshaftError):
     code = "invalid_api_key"
 
 
+class UnknownToken(Unauthorized):
+    """Of the admin API."""
+
+    code = "invalid_admin_token"
+
+
 class UnknownModel(CamshaftError):
     status = 404
     code = "model_not_found"

@@ -5,18 +5,34 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-from camshaft.errors import ConfigError, Unauthorized
+from camshaft.errors import ConfigError, Unauthorized, UnknownToken
 
 MAX_KEY_BYTES = 512
 MAX_KEYS = 10_000
 
 
+class Wording(NamedTuple):
+    """How a key is spoken of to who has none that is known."""
+
+    what: str
+    word: str  # that stands for it in a header
+    where: str  # it comes from, after what is wrong
+    error: type[Unauthorized]
+
+
+API_KEY = Wording("API key", "KEY", "", Unauthorized)
+_FROM = "; the gateway's own are admin.token and read.token in its state folder, which `camshaft up FILE --check` names"
+ADMIN_TOKEN = Wording("admin token", "TOKEN", _FROM, UnknownToken)
+
+
 class Keys:
     """Digests of keys and their tenants. Without keys everybody is welcome and nobody has a tenant."""
 
-    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(self, pairs: Iterable[tuple[str, str]] = (), wording: Wording = API_KEY) -> None:
         self._tenants: dict[bytes, str] = {}
+        self._wording = wording
         for key, tenant in pairs:
             self._add(hashlib.sha256(key.encode()).digest(), tenant)
 
@@ -40,16 +56,17 @@ class Keys:
         """The tenant that this Authorization header belongs to; "" where no key is asked for. Raises Unauthorized."""
         if not self._tenants:
             return ""
+        what, word, where, error = self._wording
         if authorization is None:
-            raise Unauthorized("no API key; send one as `Authorization: Bearer KEY`")
+            raise error(f"no {what}; send one as `Authorization: Bearer {word}`{where}")
         scheme, _, key = authorization.partition(b" ")
         key = key.strip()
         if scheme.lower() != b"bearer" or not key or len(key) > MAX_KEY_BYTES:
-            raise Unauthorized("the Authorization header must be `Bearer KEY`")
+            raise error(f"the Authorization header must be `Bearer {word}`{where}")
         # Found by its digest: how long that takes tells of digests, which nobody can steer, and nothing of keys.
         found = self._tenants.get(hashlib.sha256(key).digest())
         if found is None:
-            raise Unauthorized("this API key is not known here")
+            raise error(f"this {what} is not known here{where}")
         return found
 
 

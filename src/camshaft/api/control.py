@@ -13,7 +13,7 @@ from msgspec import Struct
 from camshaft.api import control_events
 from camshaft.api.admin import metrics as metrics_page
 from camshaft.api.app import App
-from camshaft.api.auth import Keys
+from camshaft.api.auth import ADMIN_TOKEN, Keys
 from camshaft.api.call import Call
 from camshaft.api.directory import Caller
 from camshaft.api.edge import Edge
@@ -41,7 +41,7 @@ class Operators:
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
         """`tokens`: role -> token."""
-        self._keys = Keys((token, role) for role, token in tokens.items())
+        self._keys = Keys(((token, role) for role, token in tokens.items()), ADMIN_TOKEN)
 
     @property
     def keys(self) -> Keys:

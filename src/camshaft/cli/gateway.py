@@ -56,6 +56,11 @@ class Source(NamedTuple):
     path: Path
     text: str
     spec: FleetSpec
+    over: Callable[[FleetSpec], FleetSpec] = lambda spec: spec  # what the command line says goes before whatever the file says
+
+    def parse(self, text: str) -> FleetSpec:
+        """Another text of it. Raises FileRejected."""
+        return self.over(parse(text, self.path))
 
 
 class Gateway:
@@ -89,7 +94,7 @@ class Gateway:
         )
         self.fleet = Fleet(spec, house, means_of)
         self.directory = FleetDirectory(self.fleet, self.limiter, keys_of(spec), self._clock)
-        desk = Desk(source.path, self.history, self.limiter, self._clock, self._applied, lambda: store.trouble)
+        desk = Desk(source.path, source.parse, self.history, self.limiter, self._clock, self._applied, lambda: store.trouble)
         self.operator = Operator(self.fleet, desk)
         self.admin = Admin(self.operator, events, store)
 
@@ -278,7 +283,7 @@ def _not_rolled_back(source: Source, history: History) -> Source:
     if current is None or not history.is_bad(source.text):
         return source
     log.warning("%s is the very file that was rolled back; revision %d runs in its place", source.path, current.revision)
-    return Source(source.path, current.text, parse(current.text, source.path))
+    return source._replace(text=current.text, spec=source.parse(current.text))
 
 
 def keys_of(spec: FleetSpec) -> Keys:

@@ -7,8 +7,9 @@ import asyncio
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,9 @@ def _handler(args: argparse.Namespace) -> int:
     if not path.exists():
         raise ConfigError(f"{path}: No such file; camshaft up FILE takes the file of a fleet, and docs/gateway.md says what stands in it")
     text = file.read_text(path)
+    over = partial(_overridden, given=vars(args))
     try:
-        spec = _overridden(file.parse(text, path), vars(args))
+        spec = over(file.parse(text, path))
     except FileRejected as error:
         for problem in error.problems:
             terminal.fail(f"{path.name}: {problem}")
@@ -64,7 +66,7 @@ def _handler(args: argparse.Namespace) -> int:
         bind(spec.gateway.admin_host, spec.gateway.admin_port).close()
     except ConfigError as error:
         raise ConfigError(f"the admin API {error.message.partition(';')[0]}; give another admin_host or admin_port") from None
-    uvloop.run(_serve(path, text, spec))
+    uvloop.run(_serve(path, text, spec, over))
     return 0
 
 
@@ -75,7 +77,7 @@ def _overridden(spec: FleetSpec, given: Mapping[str, object]) -> FleetSpec:
     return replace(spec, server=replace(spec.server, **{name: getattr(parsed, name) for name in said}))
 
 
-async def _serve(path: Path, text: str, spec: FleetSpec) -> None:
+async def _serve(path: Path, text: str, spec: FleetSpec, over: Callable[[FleetSpec], FleetSpec]) -> None:
     from camshaft.cli.fleet_view import view  # imports what a check has no need of
     from camshaft.cli.gateway import Source, opened
 
@@ -85,7 +87,7 @@ async def _serve(path: Path, text: str, spec: FleetSpec) -> None:
         if version.config.engine == "camshaft":
             await asyncio.to_thread(terminal.fetch, version.config.source)
 
-    async with opened(Source(path, text, spec)) as gateway:
+    async with opened(Source(path, text, spec, over)) as gateway:
         beside = [asyncio.ensure_future(view(gateway.operator, spec.server))]
 
         def listening(found: Running) -> None:

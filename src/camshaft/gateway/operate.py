@@ -10,7 +10,7 @@ from camshaft.cluster.replica import Replica
 from camshaft.errors import BadRequest, ConfigError
 from camshaft.gateway.control import Done, FleetStatus, ModelStatus, ReplicaStatus, Revision, TenantStatus, VersionStatus, unknown
 from camshaft.gateway.describe import diff, restart_for, runs
-from camshaft.gateway.file import parse, read_text
+from camshaft.gateway.file import read_text
 from camshaft.gateway.fleet import Fleet
 from camshaft.gateway.history import History
 from camshaft.gateway.limit import Limiter
@@ -28,6 +28,7 @@ class Desk(NamedTuple):
     """What an operator works with beside the fleet."""
 
     path: Path  # of the file
+    parse: Callable[[str], FleetSpec]  # a text of it, under what the command line says; raises FileRejected
     history: History
     limiter: Limiter
     clock: Clock
@@ -105,7 +106,7 @@ class Operator:
             text = read_text(path)
         except ConfigError as error:
             raise FileRejected(error.message) from None
-        spec = parse(text, path)
+        spec = self._desk.parse(text)
         if not force and self._desk.history.is_bad(text):
             raise FileRejected(path.name, ["is the very file that was rolled back; change it, or insist with --force"])
         changes = await self._become(spec)
@@ -115,7 +116,7 @@ class Operator:
     async def rollback(self, revision: int | None = None) -> Done:
         target = self._desk.history.target(revision)
         # Parsed anew: what it names may be gone by now, and then nothing changes.
-        changes = await self._become(parse(target.text, self._desk.path))
+        changes = await self._become(self._desk.parse(target.text))
         accepted = self._desk.history.rolled_back(target, "rollback")
         return Done(changes, {"revision": accepted.revision, "to": target.revision})
 

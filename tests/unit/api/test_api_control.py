@@ -58,7 +58,10 @@ async def test_nothing_is_told_or_done_without_a_token(desk: Desk) -> None:
     async with client_of(desk.app) as client:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic the-admin-token"}):
             for path in LOOKS:
-                assert (await client.get(path, headers=headers)).status_code == 401
+                reply = await client.get(path, headers=headers)
+                assert (reply.status_code, reply.json()["error"]["code"]) == (401, "invalid_admin_token")
+                assert "API key" not in reply.text
+                assert "admin.token and read.token in its state folder" in reply.text
             for path, (body, _) in CHANGES.items():
                 assert (await client.post(path, json=body, headers=headers)).status_code == 401
         assert (await client.get("/health")).status_code == 200

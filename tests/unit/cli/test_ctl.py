@@ -127,6 +127,10 @@ def test_where_it_looks(desk: Desk, capsys: pytest.CaptureFixture[str], tmp_path
         assert ctl(capsys, "status", *words)[0] == 0, words
     status, _, err = ctl(capsys, "--address", desk.url, "--token-file", token, "reload")
     assert (status, err) == (1, "error: this token may look and not change; use the one in admin.token\n")
+    wrong = tmp_path / "wrong.token"
+    wrong.write_text("sk-ann\n")
+    err = ctl(capsys, "--address", desk.url, "--token-file", str(wrong), "status")[2]
+    assert err.startswith("error: this admin token is not known here; the gateway's own are admin.token and read.token")
     assert "needs --token-file" in ctl(capsys, "--address", desk.url, "status")[2]
     # A file that cannot be read names no folder, and its own one has no gateway.
     assert "no gateway runs from" in ctl(capsys, "--file", "one.toml", "status")[2]
