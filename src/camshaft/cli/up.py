@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import shlex
 import sys
 import time
@@ -27,8 +28,10 @@ from camshaft.gateway.table import FileRejected
 from camshaft.observe import log
 
 if TYPE_CHECKING:
-    from camshaft.cli.gateway import Gateway
+    from camshaft.gateway.events import EventLog
+    from camshaft.gateway.fleet import Fleet
 
+LATE_S = 5.0  # from listening until what is missing is said
 _OVERRIDES = ("host", "port", "log_level")  # settings of [gateway] that the command line may say
 
 
@@ -91,7 +94,7 @@ async def _serve(path: Path, text: str, spec: FleetSpec, over: Callable[[FleetSp
         beside = [asyncio.ensure_future(view(gateway.operator, spec.server))]
 
         def listening(found: Running) -> None:
-            beside.append(asyncio.ensure_future(_tell_ready(gateway, f"{found.address}/v1", path, began)))
+            beside.append(asyncio.ensure_future(_tell_ready(gateway.fleet, gateway.events, f"{found.address}/v1", path, began)))
             terminal.note(f"listening on {found.address}/v1, admin API on {found.admin}; requests are answered once replicas are ready")
 
         try:
@@ -102,12 +105,23 @@ async def _serve(path: Path, text: str, spec: FleetSpec, over: Callable[[FleetSp
             await asyncio.wait(beside)
 
 
-async def _tell_ready(gateway: Gateway, address: str, path: Path, began: float) -> None:
-    """Say so once every version takes traffic, not before: who waits for this line sends requests then."""
-    with gateway.events.following() as follower:
+async def _tell_ready(fleet: Fleet, events: EventLog, address: str, path: Path, began: float) -> None:
+    """Say so once every version takes traffic, not before: who waits for this line sends requests then.
+
+    What is missing is said where that takes long, and again when something else is.
+    """
+    told: set[str] = set()
+    late_at = time.monotonic() + LATE_S
+    with events.following() as follower:
         assert follower is not None  # nobody else can follow yet
-        while not gateway.fleet.ready:
-            await follower.next()
+        while missing := fleet.missing:
+            left_s = late_at - time.monotonic()
+            if left_s <= 0:
+                for line in [line for line in missing if line not in told]:
+                    terminal.warn(f"not ready yet: {line}")
+                told = {*missing}
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(follower.next(), left_s if left_s > 0 else None)
     terminal.ready(time.monotonic() - began, address, f"camshaft ctl --file {shlex.quote(str(path))} status")
 
 

@@ -58,6 +58,7 @@ class Replica:
         self.reason = "not started"
         self.since = seat.clock.now()
         self.n_restarts = 0  # after crashes
+        self.last_error = ""  # what its latest life ended with; "" once it is ready
         self._seat = seat
         self._crashes = Crashes(seat.config, seat.jitter)
         self._backend: Counted | None = None
@@ -137,6 +138,7 @@ class Replica:
             try:
                 backend = await self._launched()
                 self._backend, began = Counted(self.name, backend), self._seat.clock.now()
+                self.last_error = ""
                 self._become("ready", "warm")
                 why = await backend.lost()
                 ready_s = self._seat.clock.now() - began
@@ -154,6 +156,7 @@ class Replica:
                 await backend.close()
 
     def _after(self, why: str, ready_s: float, may_pass: bool) -> float | None:
+        self.last_error = why
         if self.state == "draining" or not may_pass:
             self._become("gone", why)
             return None

@@ -85,10 +85,9 @@ class Fleet:
         return self.tenant(tenant).config.weight
 
     @property
-    def ready(self) -> bool:
-        """Whether every version that is to have replicas has one that takes traffic."""
-        serving = [version for model in self.models.values() for version in model.versions.values() if version.wanted]
-        return all(any(replica.state == "ready" for replica in version.pool.replicas) for version in serving)
+    def missing(self) -> tuple[str, ...]:
+        """A line for each version that is to have replicas and has none that takes traffic: which one is not up, and why."""
+        return tuple(why for model in self.models.values() for version in model.versions.values() if (why := version.missing))
 
     @property
     def versions(self) -> list[Version]:

@@ -86,6 +86,24 @@ class Version:
         """Whether it has a replica, or will have one."""
         return any(replica.state != "gone" for replica in self.pool.replicas)
 
+    @property
+    def missing(self) -> str:
+        """Why it takes no traffic though it should; "" where it does. The same words as long as nothing new is known."""
+        replicas = self.pool.replicas
+        if not self.wanted or any(replica.state == "ready" for replica in replicas):
+            return ""
+        # Whoever failed says more than whoever is on its way.
+        replica = max(replicas, key=lambda r: (bool(r.last_error), r.state == "gone"), default=None)
+        if replica is None:
+            return f"{self.spec.id} has no replica yet"
+        if replica.state == "gone":
+            return f"{replica.name} is gone: {replica.reason}; `camshaft ctl restart {replica.name}` starts it again"
+        return (
+            f"{replica.name} failed and is tried again: {replica.last_error}"
+            if replica.last_error
+            else f"{replica.name} is {replica.state}"
+        )
+
     def respec(self, spec: VersionSpec) -> None:
         """The same version with another share or number of replicas."""
         n = spec.config.replicas

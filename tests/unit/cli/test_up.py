@@ -8,10 +8,11 @@ import logging
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from camshaft.cli import fleet_view
+from camshaft.cli import fleet_view, up
 from camshaft.cli.main import main
 from camshaft.config import ServerConfig
 from camshaft.gateway.events import EventLog, Happening, logged
@@ -73,6 +74,45 @@ def test_a_second_gateway_of_a_file_is_told_of_the_first(
     assert (
         f"process 7 serves {path} already, on http://127.0.0.1:8000/v1; to change it: camshaft ctl --file {path}" in capsys.readouterr().err
     )
+
+
+class Coming:
+    """What `up` looks at of a fleet while it comes up."""
+
+    def __init__(self) -> None:
+        self.events = EventLog()
+        self.missing: tuple[str, ...] = ()
+
+    def become(self, *missing: str) -> None:
+        self.missing = missing
+        self.events.note(Happening("replica.starting", "m/v1-1", "again"))
+
+
+async def test_what_is_missing_is_said_when_it_takes_long_and_when_it_changes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(up, "time", SimpleNamespace(monotonic=lambda: now))
+    fleet = Coming()
+    fleet.become("m/v1-1 is starting", "m/v2-1 is starting")
+    waiting = asyncio.ensure_future(up._tell_ready(fleet, fleet.events, "http://h/v1", Path("/f.toml"), 100.0))
+
+    async def said() -> list[str]:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return capsys.readouterr().err.splitlines()
+
+    assert await said() == []
+    now += up.LATE_S
+    fleet.become(*fleet.missing)
+    assert await said() == ["warning: not ready yet: m/v1-1 is starting", "warning: not ready yet: m/v2-1 is starting"]
+    fleet.become(*fleet.missing)
+    assert await said() == []
+    fleet.become("m/v1-1 failed and is tried again: no memory")
+    assert await said() == ["warning: not ready yet: m/v1-1 failed and is tried again: no memory"]
+    fleet.become()
+    assert (await said())[0].startswith("ready after 5.00 s: http://h/v1")
+    await waiting
 
 
 class Screen(io.StringIO):

@@ -64,10 +64,11 @@ async def test_a_start_that_fails_is_tried_again_later_each_time() -> None:
     assert "no memory" in replica.reason
     await bench.time.turn(1.0)
     assert "no processes left" in replica.reason
+    assert replica.last_error == "OSError: no processes left"
     await bench.time.turn(1.0)
     assert replica.state == "starting"
     await bench.time.turn(1.0)
-    assert replica.state == "ready"
+    assert (replica.state, replica.last_error) == ("ready", "")
     await replica.close()
 
 

@@ -128,7 +128,7 @@ async def test_one_that_does_not_come_up_never_takes_over_and_going_back_costs_n
 
 
 async def test_shares_and_numbers_change_without_a_new_replica(rig: Rig) -> None:
-    assert rig.fleet.ready
+    assert not rig.fleet.missing
     model = rig.fleet.models["m"]
     model.reweigh({"v1": 7})
     await rig.fleet.apply(spec_of(version("v1", replicas=3)))
@@ -144,7 +144,8 @@ async def test_a_version_whose_replicas_are_all_gone_leaves_its_callers_to_anoth
     rig = Rig(spec_of(version("v1", "broken", weight=100), version("v2", weight=1)))
     await rig.fleet.start({})
     await until(lambda: "replica.gone" in rig.kinds() and rig.n_ready() == 1)
-    assert not rig.fleet.ready, "there is a version that nobody answers for"
+    (missing,) = rig.fleet.missing  # there is a version that nobody answers for
+    assert missing.startswith("m/v1-1 is gone: given up after 2 crashes in a row, the last: it does not come up; `camshaft ctl restart")
     assert {rig.fleet.choose(Asked("also", Sticky(f"s{i}"))).spec.name for i in range(50)} == {"v2"}
     await rig.fleet.close()
 
