@@ -115,6 +115,12 @@ class Draining(Unavailable):
     code = "draining"
 
 
+class UpstreamRefused(Unavailable):
+    """The server behind a model does not take our key or account. Its operators can mend that, and no client."""
+
+    code = "upstream_refused"
+
+
 class ReplicaLost(Unavailable):
     """The replica died, hung or cut the stream, and it could not go on elsewhere."""
 

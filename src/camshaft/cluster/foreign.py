@@ -91,6 +91,13 @@ class Access(NamedTuple):
     model: str = ""
     key_env: str = ""
 
+    @property
+    def blame(self) -> str:
+        """Where our key comes from, for who has to mend it; never a client."""
+        if not self.key_env:
+            return "no key is sent: key_env names no environment variable"
+        return f"the key is that of the environment variable {self.key_env[:100]}, as it was when the gateway started"
+
     def key(self, env: Mapping[str, str] = os.environ) -> str:
         """Raises ConfigError where the variable is not set, or holds what no header can."""
         if not self.key_env:

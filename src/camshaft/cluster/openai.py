@@ -14,7 +14,7 @@ from camshaft.cluster.foreign import DIALECTS, Access, ForeignConfig
 from camshaft.cluster.http1 import Address, Http1
 from camshaft.cluster.openai_answer import Answer
 from camshaft.cluster.openai_request import question
-from camshaft.cluster.refusal import refusal
+from camshaft.cluster.refusal import OURS, refusal
 from camshaft.errors import CamshaftError, DeadlineExceeded, Draining, ReplicaLost, Unavailable
 from camshaft.schema.foreign import ForeignModels
 from camshaft.types import Clock, Event, Failed, Finished, Health, Load, ReplicaInfo, Request, Started
@@ -49,6 +49,7 @@ class Remote:
         self.http = Http1(address, headers, connect_s=config.connect_s, ca_file=config.ca_file)
         self.config = config
         self.model = access.model
+        self.blame = access.blame  # where our key comes from
         self.estimate = estimate
         self._dialect = DIALECTS[config.dialect]
         self._prefix = address.prefix or "/v1"
@@ -74,6 +75,8 @@ class Remote:
                 status, _ = await self.get(self._prefix + "/models", limit_s)
         except HttpFault as fault:
             return fault.message
+        if status in OURS:
+            return f"its health check says {status}; {self.blame}"
         return "" if status == 200 else f"its health check says {status}"
 
     async def ask(self, request: Request, waits: Waits) -> Response:

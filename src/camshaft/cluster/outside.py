@@ -12,7 +12,7 @@ from camshaft.cluster.exchange import HttpFault
 from camshaft.cluster.foreign import Access, ForeignConfig
 from camshaft.cluster.http1 import parse_address
 from camshaft.cluster.openai import OpenAIBackend, Remote
-from camshaft.errors import BadRequest, CamshaftError, Unavailable
+from camshaft.errors import BadRequest, CamshaftError, Unavailable, UpstreamRefused
 from camshaft.types import ChatPrompt, Request, SamplingParams, TextPrompt
 
 WARM_S = 60.0  # longest wait for the first token
@@ -62,7 +62,7 @@ class OutsideLauncher:
         try:
             wrong = await remote.is_well(self._config.health_wait_s)
             if wrong:
-                raise Unavailable(f"{self._address.url} does not answer: {wrong}")
+                raise Unavailable(f"{self._address.url} is not well: {wrong}")
             told("warming")
             await warm(remote, WARM_S)
             backend = OpenAIBackend(remote, Looks(remote), SystemClock())
@@ -84,5 +84,7 @@ async def warm(remote: Remote, limit_s: float) -> None:
             await remote.answer(Request(id="warm", prompt=TextPrompt("Hi"), sampling=sampling), limit_s)
     except HttpFault as fault:
         raise Unavailable(f"the server gave no token: {fault.message}") from None
+    except UpstreamRefused as error:
+        raise Unavailable(f"the server gave no token: {error.message}; {remote.blame}") from None
     except CamshaftError as error:
         raise Unavailable(f"the server gave no token: {error.message}", retry_after_s=error.retry_after_s) from None

@@ -10,19 +10,24 @@ from collections.abc import Mapping
 
 import msgspec
 
-from camshaft.errors import BadRequest, BodyTooLarge, CamshaftError, Overloaded, PromptTooLong, ReplicaLost, Unavailable
+from camshaft.errors import BadRequest, BodyTooLarge, CamshaftError, Overloaded, PromptTooLong, ReplicaLost, Unavailable, UpstreamRefused
 from camshaft.schema.foreign import ForeignError
 
 MAX_SAID_CHARS = 500
+OURS = (401, 402, 403, 407)  # statuses that speak of our key there
 _TOO_LONG = ("maximum context length", "exceed context window")  # vLLM and OpenAI, llama-cpp-python; llama.cpp's own server has a type
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes, key: str = "") -> CamshaftError:
     """The error of an answer that is not 200. What it says comes through for a client's own mistakes only, bounded and without `key`."""
     said = _error(body)
-    if status in (401, 402, 403, 404, 405, 407):
-        # About our key, our account or our idea of the server: nothing that the client could mend.
-        return Unavailable(f"the server behind this model refused the call ({status}); its key, its address or the model's name is wrong")
+    # About our key, our account or our idea of the server: nothing that the client could mend, and nothing that it is to read.
+    if status in OURS:
+        return UpstreamRefused(
+            f"the server behind this model does not take this gateway's key ({status}); who runs the gateway can mend that"
+        )
+    if status in (404, 405):
+        return Unavailable(f"the server behind this model does not know the call ({status}); its address or the model's name is wrong")
     if status in (429, 529):
         return Overloaded("the server behind this model takes no more for now", retry_after_s=_retry_after_s(headers) or 1.0)
     if status == 503:

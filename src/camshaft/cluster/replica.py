@@ -47,6 +47,7 @@ class Seat(NamedTuple):
     clock: Clock = SystemClock()
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     jitter: Callable[[], float] = random.random
+    patient: bool = False  # somebody else runs what is launched, so that it is looked for as long as it takes
 
 
 class Replica:
@@ -60,7 +61,7 @@ class Replica:
         self.n_restarts = 0  # after crashes
         self.last_error = ""  # what its latest life ended with; "" once it is ready
         self._seat = seat
-        self._crashes = Crashes(seat.config, seat.jitter)
+        self._crashes = Crashes(seat.config, seat.jitter, patient=seat.patient)
         self._backend: Counted | None = None
         self._living: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()  # set and replaced with each change
@@ -156,7 +157,7 @@ class Replica:
                 await backend.close()
 
     def _after(self, why: str, ready_s: float, may_pass: bool) -> float | None:
-        self.last_error = why
+        again, self.last_error = why == self.last_error, why
         if self.state == "draining" or not may_pass:
             self._become("gone", why)
             return None
@@ -165,7 +166,9 @@ class Replica:
             self._become("gone", f"given up after {self._crashes.in_a_row} crashes in a row, the last: {why}")
             return None
         self.n_restarts += 1
-        self._become("starting", f"{why}; starts again in {wait_s:.1f} s")
+        # Who is looked for all day long is not told of each time.
+        if not (again and self._seat.patient and self.state == "starting"):
+            self._become("starting", f"{why}; starts again in {wait_s:.1f} s")
         return wait_s
 
     async def _launched(self) -> Backend:

@@ -28,7 +28,7 @@ class BreakerConfig:
     volume: int = opt(10, "least faults and successes in the window before the rate counts", lo=1, hi=500)
     window_s: float = opt(30.0, "how far back the rate looks", lo=0.1, hi=3600)
     open_s: float = opt(5.0, "first rest; each one after a failed probe is twice as long", lo=0.01, hi=3600)
-    open_most_s: float = opt(120.0, "longest rest", lo=0.01, hi=86_400)
+    open_most_s: float = opt(12.0, "longest rest: so soon, and jitter, one that came back is found", lo=0.01, hi=86_400)
     jitter: float = opt(0.2, "share by which a rest varies, so that many do not come back at once", lo=0, hi=0.9)
     probes: int = opt(2, "requests in flight at most while it is tried again", lo=1, hi=100)
     successes: int = opt(2, "probes that must succeed before it is closed", lo=1, hi=100)

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from camshaft.cluster.backend import Backend
-from camshaft.errors import CamshaftError, CircuitOpen, Overloaded, ReplicaLost
+from camshaft.errors import CamshaftError, CircuitOpen, Overloaded, ReplicaLost, UpstreamRefused
 from camshaft.gateway.admission import Admission, Books, Entry, Gates
 from camshaft.gateway.breaker import Trial
 from camshaft.gateway.carry import Carry
@@ -60,6 +60,7 @@ class Named(NamedTuple):
     longest_s: float  # from a request's arrival to its end
     rank: Callable[[str], int] = lambda tenant: 0  # a tenant's class
     told: Callable[[Move], None] = lambda move: None
+    refused: Callable[[str, ErrorInfo], None] = lambda replica, error: None  # our key, by a server of another make
 
 
 class Dispatch:
@@ -148,6 +149,8 @@ class Dispatch:
                                 return
                 verdict = of_error(error)
                 lease.close(verdict, self._clock.now())
+            if error.code == UpstreamRefused.code:
+                self._named.refused(name, error)
             self.turnstile.turn()
             # A replica of ours that says this is dead, and so is one that is not there. Another server may live and fail them all.
             died = error.code == ReplicaLost.code and (backend is None or bool(backend.info.numerics_id))

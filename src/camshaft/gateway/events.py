@@ -22,7 +22,7 @@ MAX_EVIDENCE = 64  # entries
 MAX_RECENT = 1_024  # kept in memory
 MAX_WAITING = 256  # for one follower; more are dropped, oldest first, and it is told how many
 MAX_FOLLOWERS = 32
-_GRAVE = frozenset({"breaker.open", "lease.lost", "stream.stuck"})  # those that somebody should look at
+_GRAVE = frozenset({"breaker.open", "lease.lost", "stream.stuck", "upstream.refused"})  # those that somebody should look at
 
 Plain = str | int | float | bool | None
 

@@ -6,10 +6,11 @@ import asyncio
 from enum import Enum
 from typing import NamedTuple
 
-from camshaft.errors import CamshaftError, Cancelled, DeadlineExceeded, Draining, ReplicaLost
+from camshaft.errors import CamshaftError, Cancelled, DeadlineExceeded, Draining, ReplicaLost, UpstreamRefused
 from camshaft.types import ErrorInfo, Event, Failed, Finished
 
 _LOST = ReplicaLost.code
+_REFUSED = UpstreamRefused.code
 _LEFT = (Cancelled.code, DeadlineExceeded.code)  # the client's own wish and the client's own bound
 _GOING = Draining.code
 
@@ -33,6 +34,9 @@ def of_error(error: ErrorInfo) -> Verdict:
     rest_s = max(0.0, error.retry_after_s or 0.0)
     if error.code in _LEFT:
         return Verdict(Outcome.NEUTRAL)
+    if error.code == _REFUSED:
+        # Every replica of the version has the same key.
+        return Verdict(Outcome.FAULT)
     if error.code == _LOST:
         return Verdict(Outcome.FAULT, elsewhere=True)
     if error.code == _GOING or error.status == 429:

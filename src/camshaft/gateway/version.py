@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from camshaft.cluster.backend import Launcher
 from camshaft.cluster.estimate import TokenEstimate
+from camshaft.cluster.foreign import Access
 from camshaft.cluster.pool import Pool
 from camshaft.cluster.replica import Change, Seat
 from camshaft.engine.encode import Bounds, PromptEncoder
@@ -28,7 +30,9 @@ from camshaft.gateway.route import Router
 from camshaft.gateway.size import Sizer
 from camshaft.gateway.spec import VersionSpec
 from camshaft.observe.gateway import GatewayMetrics, Trip
-from camshaft.types import Clock, ReplicaInfo, Upstream
+from camshaft.types import Clock, ErrorInfo, ReplicaInfo, Upstream
+
+_REFUSED_EVERY_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class Version:
         self.words = means.words
         self.max_model_len = means.max_model_len
         self.info = ReplicaInfo()  # of the latest replica that was ready
-        self.pool = Pool(spec.id, Seat(means.launcher, spec.life, self._changed, house.clock))
+        self.pool = Pool(spec.id, Seat(means.launcher, spec.life, self._changed, house.clock, patient=spec.config.engine == "openai"))
         self.line = Line(spec.line, house.share)
         self.router = Router(make_policy(spec.route), spec.route, spec.breaker, house.dice, self._breaker_turned)
         self.dispatch = self._make_dispatch(means, house)
@@ -75,6 +79,7 @@ class Version:
         self._clock = house.clock
         self._note = house.note
         self._metrics = house.metrics
+        self._refused_at = -math.inf  # when it was last told that our key is refused
 
     @property
     def longest_s(self) -> float:
@@ -158,7 +163,7 @@ class Version:
     # ---------------------------------------------------------------------------------------------------------- making
 
     def _make_dispatch(self, means: Means, house: House) -> Dispatch:
-        named = Named(self.spec.name, self.longest_s, house.rank, self._moved)
+        named = Named(self.spec.name, self.longest_s, house.rank, self._moved, self._refused)
         policies = Policies(house.limiter, self.line, self.router, RetryBudget(self.spec.retry, house.dice))
         sizer = Sizer(lambda: self.info.max_model_len, means.estimate.tokens_of)
         return Dispatch(named, policies, self.pool.backend, sizer, house.clock)
@@ -217,6 +222,15 @@ class Version:
             self._tell("stream.moved", move.replica, f"{move.request} goes on elsewhere: {move.error.message}", {"tokens": move.n_tokens})
         else:
             self._tell("stream.stuck", move.replica, f"{move.request} could not go on: {move.why}", {"tokens": move.n_tokens})
+
+    def _refused(self, replica: str, error: ErrorInfo) -> None:
+        """Told now and then: each request would say the same."""
+        now, config = self._clock.now(), self.spec.config
+        if now - self._refused_at >= _REFUSED_EVERY_S:
+            self._refused_at = now
+            self._tell(
+                "upstream.refused", self.spec.id, f"{error.message}; {Access(config.model, config.key_env).blame}", {"replica": replica}
+            )
 
     def _tell(self, kind: str, subject: str, text: str, evidence: Mapping[str, Plain] = {}) -> None:
         self._note(Happening(kind, subject, text, dict(evidence)))

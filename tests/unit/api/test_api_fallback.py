@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from api_doubles import CHAT_PATH, TEXT_PATH
-from camshaft.errors import ConfigError, Unavailable
+from camshaft.errors import ConfigError, Unavailable, UpstreamRefused
 from camshaft.gateway.file import parse
+from camshaft.gateway.spec import VersionSpec
 from camshaft.types import Event, Failed, Request
 from edge_rig import Rig, digest, edge, model
 from gateway_rig import Mortal
@@ -128,6 +129,42 @@ async def test_a_request_that_only_the_fallback_finds_wrong_keeps_the_first_mode
         async with rig.client(ANN) as client:
             said = await client.post(TEXT_PATH, json={"model": "a", "prompt": "hi", "max_tokens": 2})
         assert said.headers["x-camshaft-fallback"] == "a -> b"
+
+
+async def test_a_server_that_refuses_our_key_is_passed_and_the_operators_are_told_which_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refusing(Mortal):
+        async def stream(self, request: Request) -> AsyncIterator[Event]:
+            self.asked.append(request)
+            yield Failed(UpstreamRefused("the server behind this model does not take this gateway's key (401)").info())
+
+    refusing: list[Refusing] = []
+
+    def make(spec: VersionSpec) -> Mortal:
+        if spec.model != "a":
+            return Mortal()
+        refusing.append(Refusing())
+        return refusing[-1]
+
+    monkeypatch.setenv("FAR_KEY", "sk-far-0001")
+    text = model("a", 'fallbacks = ["b"]') + 'key_env = "FAR_KEY"\nreplicas = 2\n' + model("b")
+    async with edge(text, tmp_path, monkeypatch, make) as rig:
+        for _ in range(3):
+            assert (await ask(rig, "")).headers["x-camshaft-fallback"] == "a -> b"
+        # Each was sent there once: the other replica has the same key.
+        assert sum(len(backend.asked) for backend in refusing) == 3
+        events, _ = await rig.gateway.admin.events(0.0, 1e12, 1000)
+        (told,) = [event for event in events if event.kind == "upstream.refused"]
+        assert told.subject == "a/v1"
+        assert "(401); the key is that of the environment variable FAR_KEY" in told.text
+        await rig.down("b")
+        said = await ask(rig, "")
+        assert said.status_code == 503
+        assert "FAR_KEY" not in said.text
+    (line,) = [record for record in caplog.records if "event=upstream.refused" in record.getMessage()]
+    assert line.levelname == "WARNING"
+    assert "sk-far" not in caplog.text
 
 
 LONG = [{"role": "user", "content": "x" * 300}]

@@ -19,6 +19,12 @@ def test_the_wait_doubles_up_to_a_bound_and_then_it_is_given_up() -> None:
     assert waits(Crashes(CONFIG, lambda: 1.0), 0.0, 6, 10.0) == [1.0, 2.0, 4.0, 5.0, 5.0, None]
 
 
+def test_what_somebody_else_runs_is_looked_for_as_long_as_it_takes() -> None:
+    """And found within fifteen seconds of coming back, with the time for a look."""
+    found = waits(Crashes(ReplicaConfig(crash_row=3, crash_most=5), lambda: 1.0, patient=True), 0.0, 50, 5.0)
+    assert found == [0.5, 1.0, 2.0, 4.0, 8.0] + [10.0] * 45
+
+
 def test_jitter_only_ever_shortens_it_by_half_at_most() -> None:
     assert waits(Crashes(CONFIG, lambda: 0.0), 0.0, 3, 10.0) == [0.5, 1.0, 2.0]
 

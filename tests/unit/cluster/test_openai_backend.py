@@ -9,7 +9,8 @@ import pytest
 
 from camshaft.bench.fake_openai import Play
 from camshaft.cluster.foreign import Access, ForeignConfig
-from camshaft.errors import ConfigError
+from camshaft.cluster.outside import warm
+from camshaft.errors import ConfigError, Unavailable
 from camshaft.types import ErrorInfo, Failed, Finished, Started, TextPrompt, Usage
 from foreign_rig import asking, events_of, rig, text_of
 
@@ -68,7 +69,8 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
     [
         (500, "replica_lost", 503),
         (502, "replica_lost", 503),
-        (401, "unavailable", 503),
+        (401, "upstream_refused", 503),
+        (403, "upstream_refused", 503),
         (404, "unavailable", 503),
         (422, "invalid_request_error", 400),
     ],
@@ -76,6 +78,17 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
 async def test_statuses_are_told_apart(status: int, code: str, ours: int) -> None:
     error = await error_of(Play(status=status, body='{"error":{"message":"no"}}'))
     assert (error.code, error.status) == (code, ours)
+
+
+async def test_a_key_that_is_refused_is_the_operators_to_mend_and_not_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAR_KEY", KEY)
+    refused = Play(status=401, body='{"error":{"message":"Incorrect API key provided: sk-..."}}')
+    error = await error_of(refused)
+    assert "401" in error.message
+    assert "Incorrect" not in error.message
+    async with rig(refused, access=Access("fake", "FAR_KEY")) as r:
+        with pytest.raises(Unavailable, match=r"no token.*environment variable FAR_KEY"):
+            await warm(r.remote, 5.0)
 
 
 async def test_back_pressure_keeps_its_retry_after_and_a_broken_server_has_none() -> None:

@@ -89,6 +89,18 @@ async def test_a_crash_loop_stops_with_its_reason_until_somebody_restarts_it() -
     await replica.close()
 
 
+async def test_what_somebody_else_runs_is_told_of_once_until_something_else_is_wrong_with_it() -> None:
+    bench = Bench(*[Unavailable("no connection")] * 30, Unavailable("refused"), "ok", backoff_first_s=1.0, crash_row=3)
+    replica = Replica("r0", bench.seat._replace(patient=True))
+    replica.start()
+    await settle()
+    for _ in range(40):
+        await bench.time.turn(10.0)
+    assert (replica.state, bench.launcher.n_launches) == ("ready", 32)
+    assert [c.reason.partition(";")[0] for c in bench.changes] == ["started", "no connection", "refused", "loaded", "warm"]
+    await replica.close()
+
+
 @pytest.mark.parametrize("error", [ConfigError("no such file"), ModelError("damaged")])
 async def test_what_the_next_try_would_find_too_is_not_tried_again(error: Exception) -> None:
     bench = Bench(error)

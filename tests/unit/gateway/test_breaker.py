@@ -75,7 +75,7 @@ def test_a_bad_rate_opens_it_once_there_is_enough_to_go_by() -> None:
 
 
 def test_rests_double_and_end_in_a_bounded_number_of_probes() -> None:
-    breaker, turns = breaker_of()
+    breaker, turns = breaker_of(BreakerConfig(jitter=0.0, open_most_s=120.0))
     tell(breaker, FAULT, 5)
     now = 0.0
     for rest_s in (5.0, 10.0, 20.0, 40.0, 80.0, 120.0, 120.0):
@@ -92,6 +92,18 @@ def test_rests_double_and_end_in_a_bounded_number_of_probes() -> None:
     tell(breaker, SUCCESS, 2, now + 120.0)
     tell(breaker, FAULT, 5, now + 120.0)
     assert turns[-1].evidence["rest_s"] == 5.0, "having been closed, it begins anew"
+
+
+def test_one_that_came_back_is_found_within_fifteen_seconds() -> None:
+    """However long it was away, and whatever the dice say."""
+    for seed in range(20):
+        breaker = Breaker("r0", BreakerConfig(), random.Random(seed))
+        now = 0.0
+        tell(breaker, FAULT, 5)
+        for _ in range(10):
+            assert breaker.opens_in_s(now) <= 15.0
+            now += breaker.opens_in_s(now)
+            asked(breaker, now).close(FAULT, now)
 
 
 def test_rests_vary() -> None:

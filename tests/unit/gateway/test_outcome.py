@@ -16,6 +16,7 @@ from camshaft.errors import (
     Overloaded,
     ReplicaLost,
     Unavailable,
+    UpstreamRefused,
 )
 from camshaft.gateway.outcome import Outcome, of_error, of_event, of_exception
 from camshaft.types import Delta, ErrorInfo, Failed, Finished, Started, Usage
@@ -34,6 +35,7 @@ FAULT, NEUTRAL, SUCCESS = Outcome.FAULT, Outcome.NEUTRAL, Outcome.SUCCESS
         (Unavailable("full", retry_after_s=1.0), NEUTRAL, True),
         (Draining("going"), NEUTRAL, True),
         (Unavailable("broken"), FAULT, True),
+        (UpstreamRefused("our key"), FAULT, False),
         (EngineFault("a step failed"), FAULT, True),
         (ReplicaLost("no first token within 30 s"), FAULT, True),
         (ReplicaLost("cut", retry_after_s=1.0), FAULT, True),
