@@ -166,9 +166,9 @@ void towers_give_refs_bits(const Kernels& k) {
   Random random(10);
   for (Form form : kAllForms) {
     if (!is_integer(form)) continue;
-    for (int cols : {32, 33, 100, 576}) {
-      const Matrix m = random_matrix(form, 90, cols, random);
-      for (int tokens = 1; tokens <= 40; tokens += cols > 100 ? 3 : 1) {
+    for (int cols : {32, 33, 100, 576, 2080, 2241}) {  // the longest: more groups than are quantised in a stretch, and a few over
+      const Matrix m = random_matrix(form, cols > 576 ? 17 : 90, cols, random);
+      for (int tokens = 1; tokens <= 40; tokens += cols > 576 ? 12 : cols > 100 ? 3 : 1) {
         Inputs x = with_towers(tokens, cols, random);
         check_same(k, Compute::int8, m.w, x, {.bias = tokens % 2 == 0, .accumulate = tokens % 3 == 0}, 2);
       }

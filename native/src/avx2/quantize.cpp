@@ -8,11 +8,10 @@ namespace camshaft::avx2 {
 namespace {
 
 void put(const QuantisedGroup& from, ActGroup& to) {
-  const int32_t sum = from.sums[0] + from.sums[1];
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.q), from.q);
   to.d = from.d;
-  to.sum = from.d * static_cast<float>(sum);
-  to.minus8 = -8 * sum;
+  to.sum = from.sum;
+  to.minus8 = -8 * (from.sums[0] + from.sums[1]);
 }
 
 }  // namespace
@@ -21,8 +20,9 @@ size_t acts_bytes(int tokens, int cols) { return ActLayout{tokens, ceil_div(cols
 
 void quantize(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* acts) {
   const ActLayout at{tokens, ceil_div(cols, kGroup)};
-  const auto put_group = [&](int t, int g, const QuantisedGroup& from) { put(from, at.groups_of(acts, t)[g]); };
-  for_groups(x, cols, t_begin, t_end, at.towers(), acts + at.towers_at(), put_group);
+  for_groups(x, cols, t_begin, t_end, at.towers(), acts + at.towers_at(), [&](int t) {
+    return [to = at.groups_of(acts, t)](int g, const QuantisedGroup& from) { put(from, to[g]); };
+  });
 }
 
 }  // namespace camshaft::avx2

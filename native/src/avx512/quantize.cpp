@@ -13,7 +13,7 @@ void put(const QuantisedGroup& from, uint8_t* group, int k, int n) {
   float* d = reinterpret_cast<float*>(group + n * kGroup);
   int32_t* minus = reinterpret_cast<int32_t*>(d + 2 * n);
   d[k] = from.d;
-  d[n + k] = from.d * static_cast<float>(from.sums[0] + from.sums[1]);
+  d[n + k] = from.sum;
   minus[k] = -from.sums[0];
   minus[n + k] = -from.sums[1];
 }
@@ -24,9 +24,11 @@ size_t acts_bytes(int tokens, int cols) { return ActLayout{tokens, ceil_div(cols
 
 void quantize(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* acts) {
   const ActLayout at{tokens, ceil_div(cols, kGroup)};
-  for_groups(x, cols, t_begin, t_end, at.towers(), acts + at.towers_at(), [&](int t, int g, const QuantisedGroup& from) {
+  for_groups(x, cols, t_begin, t_end, at.towers(), acts + at.towers_at(), [&](int t) {
     const int first = t / kActTile * kActTile, n = tokens - first < kActTile ? tokens - first : kActTile;
-    put(from, acts + at.tile(first) + size_t(g) * size_t(n) * kActBytes, t - first, n);
+    return [tile = acts + at.tile(first), k = t - first, n](int g, const QuantisedGroup& from) {
+      put(from, tile + size_t(g) * size_t(n) * kActBytes, k, n);
+    };
   });
 }
 
