@@ -96,7 +96,7 @@ template <int M, class Change>
 CAMSHAFT_INLINE void change(Ints<M>& sums, Change by) {
 #pragma GCC unroll 2
   for (int h = 0; h < kHalves; h++)
-#pragma GCC unroll 5
+#pragma GCC unroll 6
     for (int k = 0; k < M; k++) sums[h][k] = by(sums[h][k], h, k);
 }
 template <int M>

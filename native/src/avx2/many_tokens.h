@@ -46,27 +46,39 @@ CAMSHAFT_INLINE void add_step(const uint8_t (&w)[kRowTile][4], const ActGroup* c
   }
 }
 
-// Sums over quads [begin, end), of 16 bits, which must hold them.
-template <int M>
-CAMSHAFT_INLINE void add_quads(const Panel& w, const ActGroup* const (&x)[M], int begin, int end, Ints<M>& sums) {
+// Sums over kCount quads from `begin` on, of 16 bits, which must hold them.
+template <int kCount, int M>
+CAMSHAFT_INLINE void add_quads(const Panel& w, const ActGroup* const (&x)[M], int begin, Ints<M>& sums) {
 #pragma GCC unroll 8
-  for (int i = begin; i < end; i++) add_step<M>(w.u[i], x, i, i == begin, sums);
+  for (int i = begin; i < begin + kCount; i++) add_step<M>(w.u[i], x, i, i == begin, sums);
 }
 
-// acc += float(sum) * (d * d_a), and then m * sum_a for forms with a minimum. Sum<int, int> makes int32 of half h, token k.
-template <int M, class Sum>
-CAMSHAFT_INLINE void add_scaled_sums(Sum sum, const float (&d)[kRowTile], const float* m, const ActGroup* const (&x)[M],
-                                     float (*acc)[kRowTile]) {
-#pragma GCC unroll 2
-  for (int h = 0; h < kHalves; h++) {
-    __m256 scale = _mm256_loadu_ps(d + 8 * h), minimum = m ? _mm256_loadu_ps(m + 8 * h) : scale;
-    hold(scale), hold(minimum);  // once for all tokens
+// acc += float(sum) * (d * d_a), and then m * sum_a for forms with a minimum; sums are of 32 bits. Token by token, so that one broadcast
+// serves both halves.
+template <int M, bool kMinimum>
+CAMSHAFT_INLINE void add_scaled_sums(Ints<M>& sums, const Panel& w, const ActGroup* const (&x)[M], float (*acc)[kRowTile]) {
+  __m256 v[kHalves][M];
 #pragma GCC unroll 6
-    for (int k = 0; k < M; k++) {
+  for (int k = 0; k < M; k++)
+#pragma GCC unroll 2
+    for (int h = 0; h < kHalves; h++) v[h][k] = _mm256_cvtepi32_ps(sums[h][k]);
+  __m256 scale[kHalves], minimum[kHalves];
+#pragma GCC unroll 6
+  for (int k = 0; k < M; k++) {
+    const __m256 d = _mm256_set1_ps(x[k]->d), sum = _mm256_set1_ps(x[k]->sum);
+#pragma GCC unroll 2
+    for (int h = 0; h < kHalves; h++) {
+      // From memory until two registers of sums are free, then two more.
+      if (k <= h + 1) scale[h] = _mm256_loadu_ps(w.d + 8 * h);
+      if (k == h + 1) hold(scale[h]);
       float* to = acc[k] + 8 * h;
-      __m256 v = add_scaled(sum(h, k), scale, *x[k], _mm256_loadu_ps(to));
-      if (m) v = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[k]->sum), v);
-      _mm256_storeu_ps(to, v);
+      __m256 y = _mm256_fmadd_ps(v[h][k], _mm256_mul_ps(scale[h], d), _mm256_loadu_ps(to));
+      if constexpr (kMinimum) {
+        if (k <= h + 2) minimum[h] = _mm256_loadu_ps(w.m + 8 * h);
+        if (k == h + 2) hold(minimum[h]);
+        y = _mm256_fmadd_ps(minimum[h], sum, y);
+      }
+      _mm256_storeu_ps(to, y);
     }
   }
 }
@@ -76,32 +88,34 @@ template <class Tile> struct Adder;
 template <> struct Adder<TileQ4> {
   template <int M> static CAMSHAFT_INLINE void add(const Panel& w, const ActGroup* const (&x)[M], float (*acc)[kRowTile]) {
     Ints<M> sums;
-    add_quads<M>(w, x, 0, kQuads, sums);
-    const auto sum = [&](int h, int k) __attribute__((always_inline)) { return _mm256_madd_epi16(sums[h][k], ones16()); };
-    add_scaled_sums<M>(sum, w.d, w.m, x, acc);
+    add_quads<kQuads, M>(w, x, 0, sums);
+    widen_sums<M>(sums);
+    add_scaled_sums<M, true>(sums, w, x, acc);
   }
 };
 template <> struct Adder<TileQ4s> {
   template <int M> static CAMSHAFT_INLINE void add(const Panel& w, const ActGroup* const (&x)[M], float (*acc)[kRowTile]) {
     Ints<M> sums;
-    add_quads<M>(w, x, 0, kQuads, sums);
-    const auto sum = [&](int h, int k) __attribute__((always_inline)) {
-      return _mm256_add_epi32(_mm256_madd_epi16(sums[h][k], ones16()), _mm256_set1_epi32(x[k]->minus8));
+    add_quads<kQuads, M>(w, x, 0, sums);
+    widen_sums<M>(sums);
+    const auto offset = [&](__m256i s, int, int k) __attribute__((always_inline)) {
+      return _mm256_add_epi32(s, _mm256_set1_epi32(x[k]->minus8));
     };
-    add_scaled_sums<M>(sum, w.d, nullptr, x, acc);
+    change<M>(sums, offset);
+    add_scaled_sums<M, false>(sums, w, x, acc);
   }
 };
 template <> struct Adder<TileQ5> {
   template <int M> static CAMSHAFT_INLINE void add(const Panel& w, const ActGroup* const (&x)[M], float (*acc)[kRowTile]) {
     Ints<M> first, sums;  // 4 * 2 * 31 * 127 = 31496: four products fit 16 bits, not eight
-    add_quads<M>(w, x, 0, kQuads / 2, first);
-    for (auto& half : first)
-      for (__m256i& s : half) s = _mm256_madd_epi16(s, ones16());
-    add_quads<M>(w, x, kQuads / 2, kQuads, sums);
-    const auto sum = [&](int h, int k) __attribute__((always_inline)) {
-      return _mm256_add_epi32(first[h][k], _mm256_madd_epi16(sums[h][k], ones16()));
+    add_quads<kQuads / 2, M>(w, x, 0, first);
+    widen_sums<M>(first);
+    add_quads<kQuads / 2, M>(w, x, kQuads / 2, sums);
+    const auto whole = [&](__m256i s, int h, int k) __attribute__((always_inline)) {
+      return _mm256_add_epi32(_mm256_madd_epi16(s, ones16()), first[h][k]);
     };
-    add_scaled_sums<M>(sum, w.d, w.m, x, acc);
+    change<M>(sums, whole);
+    add_scaled_sums<M, true>(sums, w, x, acc);
   }
 };
 
