@@ -24,10 +24,12 @@ class FakeFleet:
             "small/v1-1", "ready", 3.0, n_restarts=1, running=2, tokens_in_flight=300, tokens_per_s=1234.5, kv_usage=0.25
         )
         lost = ReplicaStatus("small/v1-2", "gone", 1.0, detail="killed by signal 9", breaker="open")
-        v1 = VersionStatus("v1", 90, 2, (replica, lost), queued=3, queued_tokens=99, oldest_s=0.5, engine="camshaft", source="tiny")
-        v2 = VersionStatus("v2", 10, 1, (ReplicaStatus("small/v2-1", "starting", 0.5),), engine="openai", source="http://127.0.0.1:1")
+        v1 = VersionStatus("v1", 90, 2, 50, 1, (replica, lost), queued=3, queued_tokens=99, oldest_s=0.5, engine="camshaft", source="tiny")
+        v2 = VersionStatus(
+            "v2", 10, 1, 10, 1, (ReplicaStatus("small/v2-1", "starting", 0.5),), engine="openai", source="http://127.0.0.1:1"
+        )
         model = ModelStatus("small", (v1, v2), aliases=("s",), fallbacks=("other",))
-        tenant = TenantStatus("ann", running=1, queued=2, requests_left=10.0, tokens_left=-1.0, served=77.0)
+        tenant = TenantStatus("ann", running=1, queued=2, requests_left=10.0, tokens_left=-1.0)
         return FleetStatus("/etc/camshaft.toml", 3, 60.0, (model,), (tenant,), address="http://127.0.0.1:8000", restart_for=("port",))
 
     async def revisions(self) -> tuple[Revision, ...]:

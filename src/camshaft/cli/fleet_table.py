@@ -44,8 +44,14 @@ def _version(model: str, version: VersionStatus, total: int) -> tuple[str, ...]:
     ready = sum(r.state == "ready" for r in version.replicas)
     queue = f"{version.queued} waiting ({version.queued_tokens:,} tokens, {version.oldest_s:.1f} s)" if version.queued else ""
     breaker = f"breaker {version.breaker}" if version.breaker != "closed" else ""
-    note = "; ".join(part for part in (f"{100 * version.weight / total:.3g} % of {model}", queue, breaker) if part)
+    note = "; ".join(part for part in (f"{100 * version.weight / total:.3g} % of {model}", *_by_hand(version), queue, breaker) if part)
     return (f"{model}/{version.name}", f"{ready}/{version.wanted} ready", "", "", "", "", "", note)
+
+
+def _by_hand(version: VersionStatus) -> list[str]:
+    """What somebody set, where the file says something else. A replica that was drained says so itself."""
+    pairs = {"weight": (version.weight, version.weight_in_file), "replicas": (version.wanted, version.wanted_in_file)}
+    return [f"{what} {now} by hand, {filed} in the file" for what, (now, filed) in pairs.items() if now != filed >= 0]
 
 
 def _replica(replica: ReplicaStatus) -> tuple[str, ...]:

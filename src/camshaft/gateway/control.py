@@ -56,6 +56,8 @@ class VersionStatus(Struct, frozen=True):
     name: str
     weight: int
     wanted: int  # replicas
+    weight_in_file: int = -1  # where somebody set another by hand, this is what the file says
+    wanted_in_file: int = -1
     replicas: tuple[ReplicaStatus, ...] = ()
     queued: int = 0  # requests
     queued_tokens: int = 0
@@ -80,7 +82,6 @@ class TenantStatus(Struct, frozen=True):
     queued: int = 0
     requests_left: float = -1.0  # in this minute
     tokens_left: float = -1.0
-    served: float = 0.0  # its fair share counter: weighted tokens
 
 
 class FleetStatus(Struct, frozen=True):
@@ -90,7 +91,7 @@ class FleetStatus(Struct, frozen=True):
     revision: int  # of the accepted file
     up_s: float
     models: tuple[ModelStatus, ...]
-    tenants: tuple[TenantStatus, ...] = ()  # those that were seen lately; bounded
+    tenants: tuple[TenantStatus, ...] = ()  # those of the file, and who has requests inside; bounded
     address: str = ""  # of the public port
     state: str = ""  # what is wrong with the state on disk; "" when nothing is
     restart_for: tuple[str, ...] = ()  # settings of the accepted file that a restart is needed for

@@ -144,13 +144,13 @@ class Limiter:
                 out[f"x-ratelimit-reset-{name}"] = duration(bucket.full_s(now))
         return out
 
-    def left(self, now: float, n: int) -> dict[str, tuple[float, float]]:
-        """(requests, tokens) that `n` tenants at most may still use right now; -1 where there is no limit."""
-        out: dict[str, tuple[float, float]] = {}
-        for tenant, account in list(self._accounts.items())[:n]:
-            requests, tokens = account.requests, account.tokens
-            out[tenant] = (_left(requests, now), _left(tokens, now))
-        return out
+    def left(self, tenant: str, now: float) -> tuple[float, float]:
+        """(requests, tokens) that it may still use right now; -1 where there is no limit."""
+        account = self._accounts.get(tenant)
+        if account is None:
+            config = self._config(tenant)
+            return float(config.requests_per_minute or -1), float(config.tokens_per_minute or -1)
+        return _left(account.requests, now), _left(account.tokens, now)
 
     def n_running(self, tenant: str) -> int:
         account = self._accounts.get(tenant)

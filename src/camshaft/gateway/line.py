@@ -7,6 +7,7 @@ came. All decisions are pure: numbers and `now` in, a decision out.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -69,6 +70,12 @@ class Line:
     def oldest_s(self, now: float) -> float:
         """How long the one that came first has waited."""
         return max((now - ticket.arrived_at for ticket in self._queued.values()), default=0.0)
+
+    def by_tenant(self) -> dict[str, tuple[int, int]]:
+        """(in line, running) of each tenant that has any."""
+        queued = Counter(ticket.tenant for ticket in self._queued.values())
+        running = Counter(ticket.tenant for ticket in self._running.values())
+        return {tenant: (queued[tenant], running[tenant]) for tenant in queued | running}
 
     def depths(self) -> dict[int, int]:
         """Tickets in line by class."""

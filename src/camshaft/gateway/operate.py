@@ -147,12 +147,19 @@ class Operator:
         return ModelStatus(model.spec.name, versions, config.aliases, config.fallbacks)
 
     def _tenants(self) -> tuple[TenantStatus, ...]:
-        limiter = self._desk.limiter
-        now = self._desk.clock.now()
-        return tuple(
-            TenantStatus(name, running=limiter.n_running(name), requests_left=left[0], tokens_left=left[1])
-            for name, left in limiter.left(now, MAX_TENANTS_SHOWN).items()
-        )
+        inside: dict[str, tuple[int, int]] = {}
+        for version in self._fleet.versions:
+            for name, (queued, running) in version.line.by_tenant().items():
+                before = inside.get(name, (0, 0))
+                inside[name] = (before[0] + queued, before[1] + running)
+        limiter, now = self._desk.limiter, self._desk.clock.now()
+        # Who is active goes before who only stands in the file, where there is no room for all. "" is everybody, where nobody has a key.
+        filed = [tenant.name for tenant in self._fleet.spec.tenants] or [""]
+        shown = []
+        for name in sorted([*dict.fromkeys([*inside, *filed])][:MAX_TENANTS_SHOWN]):
+            (queued, running), (requests, tokens) = inside.get(name, (0, 0)), limiter.left(name, now)
+            shown.append(TenantStatus(name, running, queued, requests_left=requests, tokens_left=tokens))
+        return tuple(shown)
 
 
 def _version_status(version: Version, weight: int, now: float) -> VersionStatus:
@@ -182,6 +189,8 @@ def _version_status(version: Version, weight: int, now: float) -> VersionStatus:
         name=version.spec.name,
         weight=weight,
         wanted=version.wanted,
+        weight_in_file=config.weight,
+        wanted_in_file=config.replicas,
         replicas=tuple(replicas),
         queued=len(version.line),
         queued_tokens=version.line.n_tokens,

@@ -65,7 +65,9 @@ def test_status_shows_every_replica_and_what_is_wrong(desk: Desk, capsys: pytest
     assert "/etc/camshaft.toml, revision 3, serves http://127.0.0.1:8000/v1" in out
     lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
     assert "1/2 ready" in lines["small/v1"]
-    assert "90 % of small; 3 waiting (99 tokens, 0.5 s)" in lines["small/v1"]
+    by_hand = "weight 90 by hand, 50 in the file; replicas 2 by hand, 1 in the file"
+    assert f"90 % of small; {by_hand}; 3 waiting (99 tokens, 0.5 s)" in lines["small/v1"]
+    assert "by hand" not in lines["small/v2"]
     assert lines["v1-1"].split()[1:] == ["ready", "3s", "2", "300", "1,234", "25%", "restarted", "1", "times"]
     assert "killed by signal 9; breaker open" in lines["v1-2"]
     assert lines["ann"].split()[1:] == ["1", "2", "10", "-"]

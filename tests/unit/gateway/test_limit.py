@@ -46,7 +46,7 @@ def test_promised_places_leave_nothing_rather_than_no_limit() -> None:
     limiter = Limiter(LimitConfig(requests_per_minute=1))
     limiter.admit("a", Cost(1, 1), 0.0)
     refused(limiter, Cost(1, 1), 0.0)
-    assert limiter.left(0.0, 10) == {"a": (0.0, -1.0)}
+    assert limiter.left("a", 0.0) == (0.0, -1.0)
 
 
 # ---------------------------------------------------------------------------------------------------------- reservation
