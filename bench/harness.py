@@ -12,8 +12,8 @@ import os
 import random
 import re
 import socket
-import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -26,8 +26,9 @@ from typing import Any, NamedTuple
 import msgspec
 import uvloop
 
-import camshaft
 from camshaft.bench.machine import fingerprint
+from camshaft.bench.server_process import ServerProcess
+from camshaft.bench.server_process import environment as environment
 from camshaft.bench.sse_client import Reply, Target, post
 
 LOAD_BEFORE = os.getloadavg()[0]  # of whatever else this machine does
@@ -66,42 +67,32 @@ def serving(*flags: str, model: str = "") -> Iterator[Server]:
     """`camshaft serve` on a free port, ready. Raises SystemExit with what it said where it does not come up."""
     port = free_port()
     command = [sys.executable, "-m", "camshaft.cli.main", "serve", *([model] if model else []), "--port", str(port), *flags]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())
     target = Target("127.0.0.1", port)
-    try:
-        await_ready(target, child)
-        yield Server(target, child.pid)
-    finally:
-        child.terminate()
+    with tempfile.TemporaryDirectory(prefix="camshaft-serve-") as folder:
+        process = ServerProcess(command, Path(folder) / "said.log")
         try:
-            child.communicate(timeout=STOP_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.communicate()
-
-
-def environment() -> dict[str, str]:
-    """For a child that is to find this very package."""
-    return os.environ | {"PYTHONPATH": str(Path(camshaft.__file__).parents[1])}
-
-
-def await_ready(target: Target, child: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        if child.poll() is not None:
-            raise SystemExit(f"the server did not start:\n{child.communicate()[1][-2000:]}")
-        try:
-            fetch(target, "/ready")
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise SystemExit(f"the server was not ready within {START_S:g} s")
+            try:
+                process.await_up(lambda: answers(target, "/ready"), START_S)
+            except RuntimeError as error:
+                raise SystemExit(str(error)) from None
+            yield Server(target, process.pid)
+        finally:
+            process.stop(STOP_S)
 
 
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def answers(target: Target, path: str) -> bool:
+    """Whether a GET is answered well."""
+    try:
+        fetch(target, path)
+        return True
+    except OSError:
+        return False
 
 
 def fetch(target: Target, path: str) -> str:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -16,6 +13,7 @@ import harness
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
 from beside.shell import AbsentError, environment, sh
+from camshaft.bench.server_process import ServerProcess
 from camshaft.bench.sse_client import Target
 
 LITELLM = "litellm[proxy]>=1.108,<2"
@@ -89,36 +87,18 @@ def litellm_version(work: Path) -> str:
 @contextmanager
 def _running(name: str, command: Sequence[str], target: Target, path: str, folder: Path, env: Mapping[str, str] = {}) -> Iterator[Proxy]:
     """Raises AbsentError with the last of what it said."""
-    log = folder / f"{name}.log"
-    with log.open("wb") as said:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env={**harness.environment(), **env})
-        family: list[psutil.Process] = []
+    server = ServerProcess(command, folder / f"{name}.log", env)
+    family: list[psutil.Process] = []
+    try:
         try:
-            _await(target, path, child, log)
-            process = psutil.Process(child.pid)
-            family = process.children(recursive=True)
-            yield Proxy(name, target.port, process)
-        finally:
-            child.terminate()
-            try:
-                child.wait(harness.STOP_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-            for left in family:
-                if left.is_running():
-                    left.kill()
-
-
-def _await(target: Target, path: str, child: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        if child.poll() is not None:
-            break
-        try:
-            harness.fetch(target, path)
-            return
-        except OSError:
-            time.sleep(0.1)
-    words = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
-    raise AbsentError(f"{os.path.basename(str(child.args[0]))} did not come up; it said: {words[-1][:300]}")  # type: ignore[index]
+            server.await_up(lambda: harness.answers(target, path), START_S)
+        except RuntimeError as error:
+            raise AbsentError(f"{name}: {' '.join(str(error).split())[-300:]}") from None
+        process = psutil.Process(server.pid)
+        family = process.children(recursive=True)
+        yield Proxy(name, target.port, process)
+    finally:
+        server.stop(harness.STOP_S)
+        for left in family:
+            if left.is_running():
+                left.kill()

@@ -18,6 +18,7 @@ import harness
 
 from beside import client
 from beside.shell import AbsentError, last_json
+from camshaft.bench.server_process import ServerProcess
 from camshaft.bench.sse_client import Target
 
 CLIENT = Path(client.__file__)
@@ -98,25 +99,12 @@ def _ready_s(threads: int, env: dict[str, str]) -> float:
     port = harness.free_port()
     command = [sys.executable, "-m", "camshaft.cli.entry", "serve", "--port", str(port), "--threads", str(threads)]
     began = time.perf_counter()
-    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=harness.environment() | env)
-    target = Target("127.0.0.1", port)
+    process = ServerProcess(command, Path(env["CAMSHAFT_CACHE"]) / "said.log", env)
     try:
-        while time.perf_counter() - began < START_LIMIT_S:
-            if child.poll() is not None:
-                raise AbsentError(f"camshaft serve ended with {child.returncode}")
-            try:
-                harness.fetch(target, "/ready")
-                return time.perf_counter() - began
-            except OSError:
-                time.sleep(0.01)
-        raise AbsentError(f"camshaft serve was not ready within {START_LIMIT_S:g} s")
+        process.await_up(lambda: harness.answers(Target("127.0.0.1", port), "/ready"), START_LIMIT_S, pause_s=0.01)
+        return time.perf_counter() - began
     finally:
-        child.terminate()
-        try:
-            child.wait(harness.STOP_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        process.stop(harness.STOP_S)
 
 
 def resident(model: Path, threads: int) -> Figures:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,12 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import camshaft
+from camshaft.bench.server_process import ServerProcess
 from camshaft.bench.sse_client import Target
 from camshaft.gateway.folder import read_token, running
 
 START_S = 120.0
-STOP_S = 60.0
 
 
 class GatewayProcess:
@@ -34,7 +30,7 @@ class GatewayProcess:
         self.path = folder / "fleet.toml"
         self.state = folder / "state"
         self.port, self.admin_port = _free_ports(2)
-        self.child: subprocess.Popen[bytes] | None = None
+        self._process: ServerProcess | None = None
         self.log = folder / "gateway.log"
         self.temporary = Path(tempfile.mkdtemp(prefix="gw-"))  # a short path, because sockets lie in it
         self.write(text)
@@ -45,8 +41,8 @@ class GatewayProcess:
 
     @property
     def pid(self) -> int:
-        assert self.child is not None
-        return self.child.pid
+        assert self._process is not None
+        return self._process.pid
 
     def write(self, text: str) -> None:
         head = f'[gateway]\nport = {self.port}\nadmin_port = {self.admin_port}\nstate_dir = "{self.state}"\n'
@@ -55,29 +51,19 @@ class GatewayProcess:
     def start(self) -> None:
         """Returns once it says that it runs. Raises RuntimeError with its log where it does not."""
         command = [sys.executable, "-m", "camshaft.cli.main", "up", str(self.path)]
-        with self.log.open("ab") as log:
-            self.child = subprocess.Popen(command, stdout=log, stderr=log, env=_environment() | {"TMPDIR": str(self.temporary)})
-        until = time.monotonic() + START_S
-        while running(self.state) is None:
-            if self.child.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"the gateway did not start:\n{self.log.read_text()[-4000:]}")
-            time.sleep(0.05)
+        self._process = ServerProcess(command, self.log, {"TMPDIR": str(self.temporary)})
+        self._process.await_up(lambda: running(self.state) is not None, START_S, pause_s=0.05)
 
     def stop(self) -> None:
         """As an operator does it: what runs may end."""
-        if self.child is not None:
-            self.child.send_signal(signal.SIGTERM)
-            try:
-                self.child.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self.kill()
-            self.child = None
+        process, self._process = self._process, None
+        if process is not None:
+            process.stop()
 
     def kill(self) -> None:
-        if self.child is not None:
-            self.child.kill()
-            self.child.wait(STOP_S)
-            self.child = None
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
 
     def leftovers(self) -> list[str]:
         """Sockets and temporary files of it that are still there."""
@@ -119,12 +105,6 @@ def _free_ports(n: int) -> list[int]:
     finally:
         for one in sockets:
             one.close()
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with this very source tree first."""
-    source = str(Path(camshaft.__file__).parents[1])
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH", ""))))}
 
 
 @contextmanager
