@@ -27,15 +27,20 @@ int tiles_per_share(const Step& s, int tiles, int tokens) {
 
 void run_kernel(const Kernels& k, const LinearArgs& a, int begin, int end) { (a.q.data ? k.linear_q : k.linear_f)[size_t(a.w.form)](a, begin, end); }
 
-int ActCache::block_tokens(int cols) {
+int ActCache::most_block_tokens(int cols) {
   const int tokens = kBlockBytes / std::max(1, cols) / kActTile * kActTile;
   return std::clamp(tokens, 4 * kActTile, 1024);
+}
+
+int ActCache::block_tokens(int cols, int tokens) {
+  const int blocks = ceil_div(tokens, most_block_tokens(cols));
+  return ceil_div(ceil_div(tokens, blocks), kActTile) * kActTile;
 }
 
 ActCache::ActCache(Network& net, int max_cols) {
   size_t most = 0;
   for (const Buffer& b : net.buffers) {
-    const int block = block_tokens(b.width), blocks = ceil_div(net.limits.max_tokens, block);
+    const int block = most_block_tokens(b.width), blocks = ceil_div(net.limits.max_tokens, block);
     if (b.width <= max_cols) most = std::max(most, size_t(blocks) * round_up(net.kernels->acts_bytes(block, b.width), kAlign));
   }
   data_ = net.arena.bytes(most);
@@ -43,7 +48,7 @@ ActCache::ActCache(Network& net, int max_cols) {
 
 std::span<const ActCache::Block> ActCache::get(const Network& net, ThreadPool& pool, Rows x, int cols, int tokens, int source) {
   if (source >= 0 && source == source_ && cols == cols_ && tokens == tokens_) return blocks_;
-  const int block = block_tokens(cols);
+  const int block = block_tokens(cols, tokens);
   const size_t bytes = round_up(net.kernels->acts_bytes(block, cols), kAlign);
   blocks_.clear();
   for (int first = 0; first < tokens; first += block) {
@@ -81,7 +86,7 @@ void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const Li
   if (any_integer) quantised = s.acts.get(s.net, s.pool, x, cols, tokens, src);
   s.times.lap("quantize");
 
-  const int block = ActCache::block_tokens(cols), n_blocks = ceil_div(tokens, block);
+  const int block = ActCache::block_tokens(cols, tokens), n_blocks = ceil_div(tokens, block);
   const auto run_tiles = [&](int b, int begin, int end) {
     const int first = b * block, n = std::min(block, tokens - first);
     int base = 0;

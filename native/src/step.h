@@ -49,7 +49,8 @@ class ActCache {
     if (buffer == source_) source_ = -1;
   }
   void forget() { source_ = -1; }
-  static int block_tokens(int cols);
+  static int block_tokens(int cols, int tokens);  // blocks are even, so that threads that begin at either end meet between two
+  static int most_block_tokens(int cols);
 
  private:
   uint8_t* data_ = nullptr;
