@@ -104,24 +104,38 @@ CAMSHAFT_INLINE void widen_sums(Ints<M>& sums) {
   change<M>(sums, [](__m256i s, int, int) __attribute__((always_inline)) { return _mm256_madd_epi16(s, ones16()); });
 }
 
+// Of both halves of a tile: as floats.
+CAMSHAFT_INLINE void load_halves(const uint16_t (&from)[kRowTile], __m256 (&to)[kHalves]) {
+#pragma GCC unroll 2
+  for (int h = 0; h < kHalves; h++) to[h] = load_8_f16(from + 8 * h), hold(to[h]);
+}
+
 // acc += float(sum) * (d * d_a), and then m * sum_a for forms with a minimum, which `m` is null without. Sums are of 32 bits.
 template <int M>
-CAMSHAFT_INLINE void add_scaled_sums(const Ints<M>& sums, const uint16_t (&d)[kRowTile], const uint16_t* m, const Term (&x)[M]) {
-  __m256 scale[kHalves], minimum[kHalves];
+CAMSHAFT_INLINE void add_scaled_sums(const Ints<M>& sums, const uint16_t (&d)[kRowTile], const uint16_t (*m)[kRowTile], const Term (&x)[M]) {
+  __m256 scale[kHalves], minimum[kHalves], v[kHalves][M];
+  load_halves(d, scale);
+  if (m) load_halves(*m, minimum);
 #pragma GCC unroll 2
-  for (int h = 0; h < kHalves; h++) {
-    scale[h] = load_8_f16(d + 8 * h), hold(scale[h]);
-    if (m) minimum[h] = load_8_f16(m + 8 * h), hold(minimum[h]);
-  }
+  for (int h = 0; h < kHalves; h++)
 #pragma GCC unroll 5
-  for (int k = 0; k < M; k++)
-#pragma GCC unroll 2
-    for (int h = 0; h < kHalves; h++) {
-      float* to = x[k].acc + 8 * h;
-      __m256 v = add_scaled(sums[h][k], scale[h], *x[k].act, _mm256_loadu_ps(to));
-      if (m) v = _mm256_fmadd_ps(minimum[h], _mm256_set1_ps(x[k].act->sum), v);
-      _mm256_storeu_ps(to, v);
-    }
+    for (int k = 0; k < M; k++) v[h][k] = _mm256_cvtepi32_ps(sums[h][k]), hold(v[h][k]);
+#pragma GCC unroll 5
+  for (int k = 0; k < M; k++) {
+    auto &to_low = *reinterpret_cast<__m256*>(x[k].acc), &to_high = *reinterpret_cast<__m256*>(x[k].acc + 8);
+    __m256 a, b;
+    if (m)
+      asm volatile(
+          "vbroadcastss %10, %4; vmulps %6, %4, %5; vmulps %7, %4, %4; vfmadd213ps %2, %5, %0; vfmadd213ps %3, %4, %1; vbroadcastss %11, %4; "
+          "vfmadd231ps %8, %4, %0; vfmadd231ps %9, %4, %1; vmovaps %0, %2; vmovaps %1, %3"
+          : "+x"(v[0][k]), "+x"(v[1][k]), "+m"(to_low), "+m"(to_high), "=&x"(a), "=&x"(b)
+          : "x"(scale[0]), "x"(scale[1]), "x"(minimum[0]), "x"(minimum[1]), "m"(x[k].act->d), "m"(x[k].act->sum));
+    else
+      asm volatile(
+          "vbroadcastss %8, %4; vmulps %6, %4, %5; vmulps %7, %4, %4; vfmadd213ps %2, %5, %0; vfmadd213ps %3, %4, %1; vmovaps %0, %2; vmovaps %1, %3"
+          : "+x"(v[0][k]), "+x"(v[1][k]), "+m"(to_low), "+m"(to_high), "=&x"(a), "=&x"(b)
+          : "x"(scale[0]), "x"(scale[1]), "m"(x[k].act->d));
+  }
 }
 
 // One tile into the accumulators of M terms, for each form.
@@ -130,7 +144,7 @@ CAMSHAFT_INLINE void add_tile(const TileQ4& t, const Term (&x)[M]) {
   Ints<M> sums;  // unsigned 4-bit weights: all eight products of a lane fit 16 bits, 8 * 2 * 15 * 127 = 30480
   level_sums<M>(t, x, 0, 4, sums);
   widen_sums<M>(sums);
-  add_scaled_sums<M>(sums, t.d, t.m, x);
+  add_scaled_sums<M>(sums, t.d, &t.m, x);
 }
 template <int M>
 CAMSHAFT_INLINE void add_tile(const TileQ4s& t, const Term (&x)[M]) {
@@ -151,7 +165,7 @@ CAMSHAFT_INLINE void add_tile(const TileQ5& t, const Term (&x)[M]) {
   level_sums<M>(t, x, 2, 4, rest);
   widen_sums<M>(rest);
   change<M>(sums, [&](__m256i s, int h, int k) __attribute__((always_inline)) { return _mm256_add_epi32(s, rest[h][k]); });
-  add_scaled_sums<M>(sums, t.d, t.m, x);
+  add_scaled_sums<M>(sums, t.d, &t.m, x);
 }
 template <int M>
 CAMSHAFT_INLINE void add_tile(const TileQ8& t, const Term (&x)[M]) {
