@@ -25,15 +25,16 @@ Form form_for(const std::string& name, FileType type) {
 
 // Tells each node that reads weights which come after its own; after the head those of the next step's first layer.
 void link_weights(std::vector<Node>& nodes) {
-  int next = -1;
+  std::vector<int> next;
   for (int round = 0; round < 2; ++round)
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
       if (auto* linear = std::get_if<LinearNode>(&*node)) {
         linear->next = next;
-        next = linear->parts.front().weight;
+        next.clear();
+        for (const PartSpec& part : linear->parts) next.push_back(part.weight);
       } else if (auto* head = std::get_if<HeadNode>(&*node)) {
         head->next = next;
-        next = head->weight;
+        next = {head->weight};
       }
     }
 }

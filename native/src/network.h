@@ -31,13 +31,13 @@ struct Buffer {
 struct EmbedNode { int dst, weight; float scale; };
 struct NormNode { int dst, src, weight; float eps; };
 struct HeadNormNode { HeadsSpec heads; int weight; float eps; };
-struct LinearNode { int src; std::vector<PartSpec> parts; bool accumulate; int next = -1; };  // next: the weight that a step reads after these
+struct LinearNode { int src; std::vector<PartSpec> parts; bool accumulate; std::vector<int> next = {}; };  // next: the weights that a step reads after these
 struct RopeNode { HeadsSpec heads; int table; };
 struct AttentionNode { AttentionSpec spec; };
 struct GateNode { GateSpec spec; bool gelu; };
 struct AddNode { int dst, a, b; };
 struct TakeNode { int dst, src; };
-struct HeadNode { int src, weight; float softcap; int next = -1; };
+struct HeadNode { int src, weight; float softcap; std::vector<int> next = {}; };
 using Node = std::variant<EmbedNode, NormNode, HeadNormNode, LinearNode, RopeNode, AttentionNode, GateNode, AddNode, TakeNode, HeadNode>;
 
 struct Limits {

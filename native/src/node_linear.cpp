@@ -5,17 +5,38 @@ namespace camshaft {
 namespace {
 
 constexpr int kFewTokens = 16;                // up to which memory sets the pace
-constexpr size_t kExpectedBytes = 256 << 10;  // half of a second-level cache of 512 KiB
+constexpr size_t kExpectedBytes = 256 << 10;  // of each thread: half of a second-level cache of 512 KiB
 constexpr int kBlockBytes = 192 << 10;        // quantised input of a token block: well inside a second-level cache of 512 KiB, weights beside it
+
+// From how many places of its chunk a kernel reads at once.
+constexpr int places_of(int tokens) { return tokens == 1 ? 4 : tokens == 2 ? 2 : 1; }
+
+// Where a thread begins that multiplies `n` tiles from tile `begin` on, counted over all of these weights.
+Reading first_reading(const Step& s, std::span<const int> ids, int begin, int n, int places) {
+  for (int id : ids) {
+    const Packed& w = s.weight(id);
+    if (begin < w.tiles()) {
+      const int apart = std::min(n, w.tiles() - begin) / places;
+      const size_t row = packed_bytes(w.form, kRowTile, w.cols), each = std::min(kExpectedBytes / size_t(places), row * size_t(apart));
+      return {w.data + row * size_t(begin), each, row * size_t(apart), places};
+    }
+    begin -= w.tiles();
+  }
+  return {};
+}
 
 }  // namespace
 
 bool is_integer(const Network& net, Form form) { return net.int8 && net.kernels->linear_q[size_t(form)]; }
 
-void expect_weights(Step& s, int tokens, int id) {
-  if (id < 0 || tokens > kFewTokens) return s.pool.expect(nullptr, 0);
-  const Packed& w = s.weight(id);
-  s.pool.expect(w.data, std::min(kExpectedBytes, packed_bytes(w.form, w.rows, w.cols)));
+// Threads take chunks in the order of their numbers, mostly: each expects what it will most likely read itself. Lines that another has
+// fetched come from that one's cache, and the one whose weights they are would run ahead of the others.
+void expect_weights(Step& s, int tokens, std::span<const int> ids) {
+  int tiles = 0;
+  for (int id : ids) tiles += s.weight(id).tiles();
+  const int share = tiles_per_share(s, tiles, tokens);
+  for (int worker = 0; worker < s.pool.size(); ++worker)
+    s.pool.expect(worker, tokens > kFewTokens ? Reading{} : first_reading(s, ids, worker * share, share, places_of(tokens)));
 }
 
 int tiles_per_share(const Step& s, int tiles, int tokens) {
@@ -72,7 +93,7 @@ std::span<const ActCache::Block> ActCache::get(const Network& net, ThreadPool& p
   return blocks_;
 }
 
-void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate, int next) {
+void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate, std::span<const int> next) {
   if (tokens == 0) return;
   bool any_integer = false;
   int tiles = 0;

@@ -98,24 +98,28 @@ class Places {
 };
 #endif
 
-// Memory that will be read soon, fetched piece by piece by whoever has nothing else to do.
-class Ahead {
+// What one thread will read soon, fetched piece by piece while it has nothing else to do: a piece of each place in turn.
+class alignas(kAlign) Ahead {
  public:
-  void set(const void* data, size_t bytes) {
-    end_.store(0, std::memory_order_relaxed);  // a mixture of old and new ends costs a useless fetch; a fetch cannot fault
-    next_.store(reinterpret_cast<uintptr_t>(data), std::memory_order_relaxed);
-    end_.store(reinterpret_cast<uintptr_t>(data) + bytes, std::memory_order_relaxed);
+  void set(const Reading& r) {
+    end_.store(0, std::memory_order_relaxed);  // a mixture of an old and a new reading costs a useless fetch; a fetch cannot fault
+    data_.store(reinterpret_cast<uintptr_t>(r.data), std::memory_order_relaxed);
+    apart_.store(r.apart, std::memory_order_relaxed);
+    places_.store(size_t(r.places), std::memory_order_relaxed);
+    next_.store(0, std::memory_order_relaxed);
+    end_.store(r.bytes / kPiece * size_t(r.places), std::memory_order_relaxed);
   }
   void fetch_or_pause() {
     if (next_.load(std::memory_order_relaxed) >= end_.load(std::memory_order_relaxed)) return pause();
-    const uintptr_t at = next_.fetch_add(kPiece, std::memory_order_relaxed);
+    const size_t piece = next_.fetch_add(1, std::memory_order_relaxed), places = places_.load(std::memory_order_relaxed);
+    const uintptr_t at = data_.load(std::memory_order_relaxed) + piece % places * apart_.load(std::memory_order_relaxed) + piece / places * kPiece;
     for (uintptr_t line = 0; line < kPiece; line += kAlign) __builtin_prefetch(reinterpret_cast<const void*>(at + line), 0, 2);
   }
 
  private:
   static constexpr uintptr_t kPiece = 1024;  // about as long as a few pauses
-  alignas(kAlign) std::atomic<uintptr_t> next_{0};
-  std::atomic<uintptr_t> end_{0};
+  std::atomic<uintptr_t> data_{0};
+  std::atomic<size_t> apart_{0}, places_{1}, next_{0}, end_{0};  // the last two in pieces
 };
 
 // How long one worker stays away: twice as long as before each time that it loses its core soon after it was back. One that keeps it for
@@ -147,7 +151,7 @@ struct Loop {
 }  // namespace
 
 struct ThreadPool::State {
-  State(int threads, bool pinned) : places(pinned, threads) {
+  State(int threads, bool pinned) : ahead(size_t(threads)), places(pinned, threads) {
     workers.reserve(size_t(threads - 1));
     try {
       for (int i = 1; i < threads; ++i) workers.emplace_back([this, i] { work(i); });
@@ -189,7 +193,7 @@ struct ThreadPool::State {
     uint32_t known = 0;
     Leave leave;
     while (true) {
-      if (!spin(in_step, [&] { return wake.load(std::memory_order_acquire) != known; }, [&] { ahead.fetch_or_pause(); })) wake.wait(known);
+      if (!spin(in_step, [&] { return wake.load(std::memory_order_acquire) != known; }, [&] { ahead[size_t(worker)].fetch_or_pause(); })) wake.wait(known);
       known = wake.load(std::memory_order_acquire);
       if (stopping.load(std::memory_order_relaxed)) return;
       if (sent_away.load(std::memory_order_acquire) == worker) {
@@ -214,7 +218,7 @@ struct ThreadPool::State {
     const auto ready = Clock::now();
     pending.fetch_sub(ran, std::memory_order_acq_rel);
     const auto finished = [&] { return pending.load(std::memory_order_acquire) == 0; };
-    if (spin(in_step, finished, [&] { ahead.fetch_or_pause(); })) return;
+    if (spin(in_step, finished, [&] { ahead[0].fetch_or_pause(); })) return;
     for (int left = pending.load(std::memory_order_acquire); left != 0; left = pending.load(std::memory_order_acquire)) pending.wait(left);
     const auto waited = Clock::now() - ready;
     if (ran == 0 || waited < kLate + (ready - began) / ran * kLateChunks) return;
@@ -232,13 +236,13 @@ struct ThreadPool::State {
   std::atomic<int> sent_away{0};  // the worker that was late; 0: none
   std::atomic<Clock::rep> lost{0};  // what the others waited for it
   Loop loop;
-  Ahead ahead;
+  std::vector<Ahead> ahead;  // of each thread
   Places places;
 };
 
 ThreadPool::ThreadPool(int threads, bool pinned) : state_(std::make_unique<State>(std::max(1, threads), pinned)) {}
 ThreadPool::~ThreadPool() = default;
-void ThreadPool::expect(const void* data, size_t bytes) { state_->ahead.set(data, bytes); }
+void ThreadPool::expect(int worker, const Reading& reading) { state_->ahead[size_t(worker)].set(reading); }
 int ThreadPool::size() const { return int(state_->workers.size()) + 1; }
 
 ThreadPool::Step::Step(ThreadPool& pool) : pool_(pool) {

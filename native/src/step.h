@@ -131,13 +131,14 @@ struct LinearJob {
   Rows y;
 };
 bool is_integer(const Network& net, Form form);
-// Tells waiting threads which weight comes after a product of `tokens` rows: weight `id`, or none where it is -1 or memory does not set the pace.
-void expect_weights(Step& step, int tokens, int id);
+// Tells waiting threads what comes after a product of `tokens` rows: a product of all rows of these weights, or none where there is none or
+// memory does not set the pace.
+void expect_weights(Step& step, int tokens, std::span<const int> ids);
 // So many tiles at least make a chunk of a product that has `tiles` of them.
 int tiles_per_share(const Step& step, int tiles, int tokens);
 // Tiles [begin, end) by the integer kernel where the arguments have quantised rows, else by the float one.
 void run_kernel(const Kernels& k, const LinearArgs& a, int begin, int end);
-// `next` is the weight that will be read afterwards, or -1.
-void multiply(Step& step, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate, int next);
+// `next` are the weights that will be read afterwards.
+void multiply(Step& step, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate, std::span<const int> next);
 
 }  // namespace camshaft

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <thread>
 #include <vector>
 
@@ -167,6 +168,24 @@ void workers_are_pinned_where_they_have_the_cores_to_themselves() {
 }
 #endif
 
+// A hint is never read: nothing, one byte, an end that lies beyond all memory, and changes in the middle of a loop are all the same to a loop.
+void what_is_expected_changes_no_loop() {
+  ThreadPool pool(3);
+  const uint8_t byte = 0;
+  const auto* nowhere = reinterpret_cast<const uint8_t*>(UINTPTR_MAX - 4096);
+  const Reading readings[] = {{}, {&byte, 1, 0, 1}, {&byte, 1 << 20, size_t(1) << 40, 4}, {nowhere, 1 << 20, 1 << 20, 2}, {nullptr, 1 << 16, 64, 1}};
+  for (int round = 0; round < 500; ++round) {
+    std::atomic<int> count{0};
+    auto body = [&](int begin, int end, int worker) {
+      if (worker == 0) pool.expect(round % 3, readings[(round + begin) % 5]);
+      count += end - begin;
+    };
+    for (int worker = 0; worker < 3; ++worker) pool.expect(worker, readings[(round + worker) % 5]);
+    pool.run(20, 1, body);
+    CHECK(count == 20);
+  }
+}
+
 void pools_are_made_and_destroyed_at_any_moment() {
   for (int round = 0; round < 50; ++round) {
     ThreadPool pool(1 + round % 4);
@@ -207,6 +226,7 @@ int main() {
 #ifdef __linux__
   RUN(workers_are_pinned_where_they_have_the_cores_to_themselves);
 #endif
+  RUN(what_is_expected_changes_no_loop);
   RUN(pools_are_made_and_destroyed_at_any_moment);
   RUN(every_thread_computes_in_one_float_mode_and_the_caller_gets_its_own_back);
   return camshaft::test::result();

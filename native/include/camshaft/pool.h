@@ -16,6 +16,13 @@ class LoopBody {
   void (*call_)(void*, int, int, int);
 };
 
+// `bytes` bytes from each of `places` places, `apart` bytes from one another, that are read side by side.
+struct Reading {
+  const uint8_t* data = nullptr;
+  size_t bytes = 0, apart = 0;
+  int places = 1;
+};
+
 class ThreadPool {
  public:
   // `pinned`: each worker stays on a core of its own, none of them on the caller's, where the process may use exactly as many cores as there
@@ -37,9 +44,9 @@ class ThreadPool {
    private:
     ThreadPool& pool_;
   };
-  // What the loop after the next will read first, or nothing. Threads that wait for others fetch it into their caches meanwhile, so that
-  // memory does not rest while one thread works alone. Only a hint: it is never read, and may be anything.
-  void expect(const void* data, size_t bytes);
+  // What `worker` will most likely read first in the loop after the next, or nothing. While it waits for others it fetches that into its
+  // caches, so that memory does not rest while one thread works alone. Only a hint: it is never read, and may be anything.
+  void expect(int worker, const Reading& reading);
  private:
   struct State;
   std::unique_ptr<State> state_;
