@@ -39,6 +39,19 @@ void link_weights(std::vector<Node>& nodes) {
     }
 }
 
+// Tells each norm and gate whether the product behind it wants its result as int8.
+void mark_quantised(Network& net) {
+  for (size_t i = 0; i + 1 < net.nodes.size(); ++i) {
+    const auto* linear = std::get_if<LinearNode>(&net.nodes[i + 1]);
+    if (!linear) continue;
+    const auto integer = [&](const PartSpec& p) { return is_integer(net, net.weights[size_t(p.weight)].form); };
+    const bool wanted = std::any_of(linear->parts.begin(), linear->parts.end(), integer);
+    if (auto* norm = std::get_if<NormNode>(&net.nodes[i])) norm->quantise = wanted && norm->dst == linear->src;
+    else if (auto* gate = std::get_if<GateNode>(&net.nodes[i]))
+      gate->quantise = wanted && gate->spec.dst == linear->src && gate->spec.n == net.buffers[size_t(linear->src)].width;
+  }
+}
+
 }  // namespace
 
 struct Builder::Parts {
@@ -278,6 +291,7 @@ std::unique_ptr<Program> Builder::build() {
   for (size_t g = 0; g < parts().net->group_windows.size(); ++g)
     require(parts().net->group_windows[g] >= 0, "no attention uses KV group " + std::to_string(g));
   link_weights(parts().net->nodes);
+  mark_quantised(*parts().net);
   auto program = std::make_unique<Program::Parts>(std::move(parts().net), std::move(parts().pool), std::move(parts().kv));
   parts_.reset();
   return std::unique_ptr<Program>(new Program(std::move(program)));

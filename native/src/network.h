@@ -28,13 +28,14 @@ struct Buffer {
   int width;
 };
 
+// quantise: the next node multiplies the result by integer weights.
 struct EmbedNode { int dst, weight; float scale; };
-struct NormNode { int dst, src, weight; float eps; };
+struct NormNode { int dst, src, weight; float eps; bool quantise = false; };
 struct HeadNormNode { HeadsSpec heads; int weight; float eps; };
 struct LinearNode { int src; std::vector<PartSpec> parts; bool accumulate; std::vector<int> next = {}; };  // next: the weights that a step reads after these
 struct RopeNode { HeadsSpec heads; int table; };
 struct AttentionNode { AttentionSpec spec; };
-struct GateNode { GateSpec spec; bool gelu; };
+struct GateNode { GateSpec spec; bool gelu; bool quantise = false; };
 struct AddNode { int dst, a, b; };
 struct TakeNode { int dst, src; };
 struct HeadNode { int src, weight; float softcap; std::vector<int> next = {}; };

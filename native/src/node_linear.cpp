@@ -69,6 +69,16 @@ ActCache::ActCache(Network& net, int max_cols) {
 
 std::span<const ActCache::Block> ActCache::get(const Network& net, ThreadPool& pool, Rows x, int cols, int tokens, int source) {
   if (source >= 0 && source == source_ && cols == cols_ && tokens == tokens_) return blocks_;
+  const int units = open(net, cols, tokens, source);
+  auto body = [&](int begin, int end, int) {
+    for (int unit = begin; unit < end; ++unit) quantise(net, x, unit);
+  };
+  if (tokens * cols < 4'000) body(0, units, 0);
+  else pool.run(units, std::max(1, units / (4 * pool.size())), body);
+  return blocks_;
+}
+
+int ActCache::open(const Network& net, int cols, int tokens, int source) {
   const int block = block_tokens(cols, tokens);
   const size_t bytes = round_up(net.kernels->acts_bytes(block, cols), kAlign);
   blocks_.clear();
@@ -77,20 +87,15 @@ std::span<const ActCache::Block> ActCache::get(const Network& net, ThreadPool& p
     const int n = std::min(block, tokens - first);
     blocks_.push_back({{data_ + at, n, cols}, first});
   }
-  // A block's size is a multiple of kActTile, so a unit of kActTile tokens lies in one block.
-  auto body = [&](int begin, int end, int) {
-    for (int unit = begin; unit < end; ++unit) {
-      const Block& b = blocks_[size_t(unit * kActTile / block)];
-      const int t = unit * kActTile - b.first;
-      const int end_t = std::min(t + kActTile, b.acts.tokens);
-      net.kernels->quantize({x[b.first], x.stride}, cols, t, end_t, b.acts.tokens, const_cast<uint8_t*>(b.acts.data));
-    }
-  };
-  const int units = ceil_div(tokens, kActTile);
-  if (tokens * cols < 4'000) body(0, units, 0);
-  else pool.run(units, std::max(1, units / (4 * pool.size())), body);
   source_ = source, cols_ = cols, tokens_ = tokens;
-  return blocks_;
+  return ceil_div(tokens, kActTile);
+}
+
+void ActCache::quantise(const Network& net, Rows x, int unit) const {
+  // A block's size is a multiple of kActTile, so a unit lies in one block.
+  const Block& b = blocks_[size_t(unit * kActTile / block_tokens(cols_, tokens_))];
+  const int t = unit * kActTile - b.first, end = std::min(t + kActTile, b.acts.tokens);
+  net.kernels->quantize({x[b.first], x.stride}, cols_, t, end, b.acts.tokens, const_cast<uint8_t*>(b.acts.data));
 }
 
 void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate, std::span<const int> next) {

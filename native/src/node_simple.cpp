@@ -21,10 +21,8 @@ void execute(const EmbedNode& node, Step& s) {
 void execute(const NormNode& node, Step& s) {
   const Buffer &dst = s.buffer(node.dst), &src = s.buffer(node.src);
   const float* w = s.vector(node.weight);
-  s.parallel(s.tokens, src.width, [&](int begin, int end, int) {
-    for (int t = begin; t < end; ++t) s.net.kernels->rms_norm(src.rows[t], w, src.width, node.eps, dst.rows[t]);
-  });
-  s.acts.forget(node.dst);
+  s.make_rows(node.dst, src.width, node.quantise,
+              [&](int t) { s.net.kernels->rms_norm(src.rows[t], w, src.width, node.eps, dst.rows[t]); });
   s.times.lap("norm");
 }
 
@@ -61,10 +59,8 @@ void execute(const GateNode& node, Step& s) {
   const GateSpec& g = node.spec;
   const Buffer &dst = s.buffer(g.dst), &src = s.buffer(g.src);
   const auto gate = node.gelu ? s.net.kernels->gelu_mul : s.net.kernels->silu_mul;
-  s.parallel(s.tokens, 4.0 * g.n, [&](int begin, int end, int) {
-    for (int t = begin; t < end; ++t) gate(src.rows[t] + g.gate_col, src.rows[t] + g.up_col, g.n, dst.rows[t]);
-  });
-  s.acts.forget(g.dst);
+  s.make_rows(g.dst, 4.0 * g.n, node.quantise,
+              [&](int t) { gate(src.rows[t] + g.gate_col, src.rows[t] + g.up_col, g.n, dst.rows[t]); });
   s.times.lap("gate");
 }
 

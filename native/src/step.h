@@ -45,6 +45,10 @@ class ActCache {
   };
   // Blocks of `tokens` rows of x; quantises unless buffer `source` is what it quantised last.
   std::span<const Block> get(const Network& net, ThreadPool& pool, Rows x, int cols, int tokens, int source);
+  // The same piece by piece, for who makes the rows: opens the cache for `tokens` rows of buffer `source`, cut into a number of units, which
+  // all have to be quantised then, by any threads. Unit i is the kActTile tokens from i * kActTile on.
+  int open(const Network& net, int cols, int tokens, int source);
+  void quantise(const Network& net, Rows x, int unit) const;
   void forget(int buffer) {
     if (buffer == source_) source_ = -1;
   }
@@ -108,6 +112,24 @@ struct Step {
     const int by_work = int(kChunk / ops_each) + 1, by_share = std::max(1, n / (8 * pool.size()));
     pool.run(n, std::max(std::min(by_work, n / pool.size()), by_share), body);
   }
+  // Makes the rows of buffer `dst` by each(t), and quantises them on the way if that is wanted: when they are many, while they lie in a core's
+  // first cache.
+  template <class Each> void make_rows(int dst, double ops_each, bool quantise, Each each) {
+    if (!quantise || tokens < kManyUnits * kActTile * pool.size()) {
+      acts.forget(dst);
+      return parallel(tokens, ops_each, [&](int begin, int end, int) {
+        for (int t = begin; t < end; ++t) each(t);
+      });
+    }
+    const Buffer& made = buffer(dst);
+    parallel(acts.open(net, made.width, tokens, dst), kActTile * (ops_each + made.width), [&](int begin, int end, int) {
+      for (int unit = begin; unit < end; ++unit) {
+        for (int t = unit * kActTile; t < std::min(tokens, (unit + 1) * kActTile); ++t) each(t);
+        acts.quantise(net, made.rows, unit);
+      }
+    });
+  }
+  static constexpr int kManyUnits = 4;  // a thread
   const Buffer& buffer(int id) const { return net.buffers[size_t(id)]; }
   const Packed& weight(int id) const { return net.weights[size_t(id)]; }
   const float* vector(int id) const { return net.vectors[size_t(id)].data; }
