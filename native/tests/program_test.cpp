@@ -73,7 +73,7 @@ std::unique_ptr<Program> make_program(const std::string& isa, int threads, const
     const PartSpec up[] = {{m.matrix(type, kFf, kWidth, "q8"), -1, pair, 0}, {m.matrix(type, kFf, kWidth), -1, pair, kFf}};
     b.linear(h, up, false);
     layer ? b.gelu_mul({gated, pair, 0, kFf, kFf}) : b.silu_mul({gated, pair, 0, kFf, kFf});
-    const PartSpec down[] = {{m.matrix(type, kWidth, kFf), -1, x, 0}};
+    const PartSpec down[] = {{m.matrix(type, kWidth, kFf, layer ? "q8" : ""), -1, x, 0}};
     b.linear(gated, down, true);
   }
   b.take_rows(taken, x);
