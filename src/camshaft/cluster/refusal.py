@@ -23,9 +23,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, key: str = "")
     said = _error(body)
     # About our key, our account or our idea of the server: nothing that the client could mend, and nothing that it is to read.
     if status in OURS:
-        return UpstreamRefused(
-            f"the server behind this model does not take this gateway's key ({status}); who runs the gateway can mend that"
-        )
+        return UpstreamRefused(f"the server behind this model refuses this gateway's key ({status}), which its operators have to mend")
     if status in (404, 405):
         return Unavailable(f"the server behind this model does not know the call ({status}); its address or the model's name is wrong")
     if status in (429, 529):

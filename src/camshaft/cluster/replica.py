@@ -157,7 +157,7 @@ class Replica:
                 await backend.close()
 
     def _after(self, why: str, ready_s: float, may_pass: bool) -> float | None:
-        again, self.last_error = why == self.last_error, why
+        news, self.last_error = why != self.last_error, why
         if self.state == "draining" or not may_pass:
             self._become("gone", why)
             return None
@@ -167,8 +167,7 @@ class Replica:
             return None
         self.n_restarts += 1
         # Who is looked for all day long is not told of each time.
-        if not (again and self._seat.patient and self.state == "starting"):
-            self._become("starting", f"{why}; starts again in {wait_s:.1f} s")
+        self._become("starting", f"{why}; starts again in {wait_s:.1f} s", told=news or not self._seat.patient)
         return wait_s
 
     async def _launched(self) -> Backend:
@@ -197,15 +196,16 @@ class Replica:
     def _reached(self, state: State) -> None:
         """The launcher says how far it is."""
         if state == "warming" and self.state == "starting":
-            self._become("warming", "loaded")
+            self._become("warming", "loaded", told=not (self._seat.patient and self.last_error))
 
-    def _become(self, state: State, reason: str) -> None:
+    def _become(self, state: State, reason: str, *, told: bool = True) -> None:
         assert state in NEXT[self.state], f"{self.name} cannot go from {self.state} to {state}"
         change = Change(self.name, self.state, state, reason, self._seat.clock.now())
         self.state, self.reason, self.since = state, reason, change.at
         self._changed.set()
         self._changed = asyncio.Event()
-        self._seat.told(change)
+        if told:
+            self._seat.told(change)
 
     async def _gone(self) -> None:
         while self.state != "gone":

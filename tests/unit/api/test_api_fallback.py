@@ -137,7 +137,7 @@ async def test_a_server_that_refuses_our_key_is_passed_and_the_operators_are_tol
     class Refusing(Mortal):
         async def stream(self, request: Request) -> AsyncIterator[Event]:
             self.asked.append(request)
-            yield Failed(UpstreamRefused("the server behind this model does not take this gateway's key (401)").info())
+            yield Failed(UpstreamRefused("the server behind this model refuses this gateway's key (401)").info())
 
     refusing: list[Refusing] = []
 

@@ -97,7 +97,7 @@ async def test_what_somebody_else_runs_is_told_of_once_until_something_else_is_w
     for _ in range(40):
         await bench.time.turn(10.0)
     assert (replica.state, bench.launcher.n_launches) == ("ready", 32)
-    assert [c.reason.partition(";")[0] for c in bench.changes] == ["started", "no connection", "refused", "loaded", "warm"]
+    assert [c.reason.partition(";")[0] for c in bench.changes] == ["started", "no connection", "refused", "warm"]
     await replica.close()
 
 
