@@ -46,7 +46,7 @@ class Rig:
         return await asyncio.wait_for(self.turnstile.through(entry.waiting), 1.0)
 
     def left(self) -> float:
-        return self.limiter.left(self.clock.now(), 10)["t"][1]
+        return self.limiter.left("t", self.clock.now())[1]
 
 
 async def test_what_the_server_counted_is_settled() -> None:
