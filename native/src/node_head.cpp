@@ -35,7 +35,9 @@ class Slice {
 
   void multiply() {
     const int tiles = w_.tiles();
-    const int piece = std::clamp(kHeadPieceFloats / n_ / kRowTile - 1, 1, tiles_per_share(s_, tiles, n_));
+    // As many pieces for each thread: with one more than the others a thread would be alone at the end.
+    const int most = std::clamp(kHeadPieceFloats / n_ / kRowTile - 1, 1, tiles_per_share(s_, tiles, n_)), threads = s_.pool.size();
+    const int piece = ceil_div(tiles, ceil_div(ceil_div(tiles, most), threads) * threads);
     auto body = [&](int begin, int end, int worker) {
       for (int i = begin; i < end; ++i) this->piece(i * piece, std::min(tiles, (i + 1) * piece), s_.head.workers[size_t(worker)]);
     };
