@@ -129,64 +129,67 @@ inline int take_tower(const float* x, float* rest) {
   return at;
 }
 
-// Quantises one token's groups, by put(g, quantised), and lists its towers. Which groups have one is hard to foretell, so all are done as if
-// none had, and those that do once more.
-template <class Put> struct TokenQuantiser {
-  uint8_t token;  // in the tile
-  Tower* end;     // of the list
-  Put put;
+// Zeros from `floats` on to the end of n groups, or of four.
+inline void pad(float* x, int floats, int n) {
+  for (int i = floats; i < (n < kFour ? kFour : n) * kGroup; i++) x[i] = 0.0f;
+}
 
-  void row(const float* x, int cols) {
-    for (int first = 0; first * kGroup < cols; first += kStretch) {
-      const int floats = cols - first * kGroup < kStretch * kGroup ? cols - first * kGroup : kStretch * kGroup;
-      const int n = ceil_div(floats, kGroup);
-      if (n >= kFour && floats % kGroup == 0) {
-        stretch(x + first * kGroup, first, n);
-        continue;
-      }
-      alignas(32) float padded[kStretch * kGroup];
-      std::memcpy(padded, x + first * kGroup, static_cast<size_t>(floats) * sizeof(float));
+// Calls put(g, quantised) for all groups of a row, the last filled up with zeros, as if none had a tower, and tower(g) for those that have.
+template <class Put, class HasTower> inline void quantise_row(const float* x, int cols, Put put, HasTower has_tower) {
+  for (int first = 0; first * kGroup < cols; first += kStretch) {
+    const int floats = cols - first * kGroup < kStretch * kGroup ? cols - first * kGroup : kStretch * kGroup;
+    const int n = ceil_div(floats, kGroup);
+    const float* from = x + first * kGroup;
+    alignas(32) float padded[kStretch * kGroup];
+    if (n < kFour || floats % kGroup != 0) {
+      std::memcpy(padded, from, static_cast<size_t>(floats) * sizeof(float));
       pad(padded, floats, n);
-      stretch(padded, first, n);
+      from = padded;
     }
-  }
-
- private:
-  // Zeros from `floats` on to the end of n groups, or of four.
-  static void pad(float* x, int floats, int n) {
-    for (int i = floats; i < (n < kFour ? kFour : n) * kGroup; i++) x[i] = 0.0f;
-  }
-  void stretch(const float* x, int first, int n) {
-    uint64_t towers = quantise_groups(x, n, [to = put, first, n](int g, const QuantisedGroup& from) {
-      if (g < n) to(first + g, from);
+    uint64_t towers = quantise_groups(from, n, [put, first, n](int g, const QuantisedGroup& group) {
+      if (g < n) put(first + g, group);
     });
-    if (!towers) return;
-    alignas(32) float rest[kStretch * kGroup];
-    const Tower* list = end;
-    for (n = 0; towers; towers &= towers - 1, n++) {
-      const int g = __builtin_ctzll(towers), at = take_tower(x + g * kGroup, rest + n * kGroup);
-      *end++ = {x[g * kGroup + at], first + g, static_cast<uint8_t>(at / 4), static_cast<uint8_t>(at % 4), token};
+    for (; towers; towers &= towers - 1) has_tower(first + __builtin_ctzll(towers));
+  }
+}
+
+// Fills in the towers [list, list + n) of rows x of one tile, n no more than a stretch, and calls put(tower, quantised) for what they leave of
+// their groups.
+template <class Put> inline void quantise_rests(Rows x, int cols, Tower* list, int n, Put put) {
+  alignas(32) float rest[kStretch * kGroup];
+  for (int i = 0; i < n; i++) {
+    Tower& tower = list[i];
+    const int left = cols - tower.group * kGroup;
+    const float* group = x[tower.token] + tower.group * kGroup;
+    alignas(32) float padded[kFour * kGroup];
+    if (left < kGroup) {
+      std::memcpy(padded, group, static_cast<size_t>(left) * sizeof(float));
+      pad(padded, left, 1);
+      group = padded;
     }
-    pad(rest, n * kGroup, n);
-    quantise_groups(rest, n, [to = put, list, n](int i, const QuantisedGroup& from) {
-      if (i < n) to(list[i].group, from);
-    });
+    const int at = take_tower(group, rest + i * kGroup);
+    tower.x = group[at], tower.quad = static_cast<uint8_t>(at / 4), tower.byte = static_cast<uint8_t>(at % 4);
   }
-};
+  pad(rest, n * kGroup, n);
+  quantise_groups(rest, n, [list, n, put](int i, const QuantisedGroup& group) {
+    if (i < n) put(list[i], group);
+  });
+}
 
-// For every token t of [t_begin, t_end) the functor put = put_of(t) takes its groups by put(g, quantised), the last of a row filled up with
-// zeros, and those with a tower again; and writes the towers.
+// For every token t of [t_begin, t_end) put_of(t)(g, quantised) takes its groups, the last of a row filled up with zeros; and writes the towers.
+// Which groups have one is hard to foretell, so all of a tile are done as if none had, and those that do once more.
 template <class PutOf> inline void for_groups(Rows x, int cols, int t_begin, int t_end, TowerLayout at, uint8_t* towers, PutOf put_of) {
   for (int first = t_begin; first < t_end; first += kActTile) {
-    Tower *const list = at.list(towers, first), *end = list;
-    for (int t = first; t < first + kActTile; t++) {
-      if (t < t_end) {
-        TokenQuantiser<decltype(put_of(t))> token{static_cast<uint8_t>(t - first), end, put_of(t)};
-        token.row(x[t], cols);
-        end = token.end;
-      }
-      at.ends(towers, first)[t - first] = static_cast<int32_t>(end - list);
+    Tower* const list = at.list(towers, first);
+    int n = 0;
+    for (int k = 0; k < kActTile; k++) {
+      const auto note = [&](int g) { list[n++] = {0.0f, g, 0, 0, static_cast<uint8_t>(k)}; };
+      if (first + k < t_end) quantise_row(x[first + k], cols, put_of(first + k), note);
+      at.ends(towers, first)[k] = n;
     }
+    for (int i = 0; i < n; i += kStretch)
+      quantise_rests({x[first], x.stride}, cols, list + i, n - i < kStretch ? n - i : kStretch,
+                     [&](const Tower& tower, const QuantisedGroup& group) { put_of(first + tower.token)(tower.group, group); });
   }
 }
 
