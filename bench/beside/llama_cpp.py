@@ -7,6 +7,7 @@ micro-batch suit it best is found on the machine (beside/tuning.py). llama-bench
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import tarfile
 from collections.abc import Mapping
@@ -52,12 +53,13 @@ class LlamaCpp(NamedTuple):
         return out
 
     def speeds(self, model: Path, prefill: int, gen: int) -> dict[str, float]:
-        """tok/s of a prompt of `prefill` tokens, and of `gen` tokens generated one by one from an empty context; each after a warm-up."""
+        """tok/s of a prompt of `prefill` tokens, and of `gen` tokens generated one by one from an empty context; each the median of
+        three after a warm-up of its own length."""
         figures = {}
         for kind, name, n_prompt, n_gen in (("prefill", f"prefill {prefill}", prefill, 0), ("decode", "decode", 0, gen)):
-            asked = ("-t", str(self.threads), "-p", str(n_prompt), "-n", str(n_gen), "-r", "1", "-o", "json")
+            asked = ("-t", str(self.threads), "-p", str(n_prompt), "-n", str(n_gen), "-r", "3", "-o", "json")
             (row,) = json.loads(sh(self.bin / "llama-bench", "-m", model, *asked, *CANDIDATES[self.chosen[kind]]))
-            figures[name] = float(row["avg_ts"])
+            figures[name] = float(statistics.median(row["samples_ts"]))
         return figures
 
     def batch(self, model: Path, n: int, prompt: int, gen: int) -> float:

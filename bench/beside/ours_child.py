@@ -28,8 +28,9 @@ def runner(asked: Mapping[str, Any]) -> CpuRunner:
 
 
 def speeds(asked: Mapping[str, Any]) -> Figures:
-    """tok/s of prefill, decode and batches through the whole engine; sizes in bytes and weights."""
-    found = engine.speeds(asked["model"], EngineConfig(**asked["config"]), batches=[tuple(b) for b in asked["batches"]], rounds=1)
+    """tok/s of prefill and decode, medians of three, and of batches through the whole engine; sizes in bytes and weights."""
+    batches = [tuple(b) for b in asked["batches"]]
+    found = engine.speeds(asked["model"], EngineConfig(**asked["config"]), batches=batches, rounds=3, batch_rounds=1)
     figures = {f"{b.n} x ({b.prompt} + {b.gen})": b.gen_tok_s for b in found.batch}
     sizes = {"tensor_bytes": found.tensor_bytes, "linear_weights": found.linear_weights, "packed_bytes": found.packed_bytes}
     return {"prefill 512": found.prefill_tok_s, "decode": found.decode_tok_s} | figures | sizes

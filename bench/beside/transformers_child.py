@@ -34,8 +34,10 @@ def main():
     model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=getattr(torch, asked["dtype"])).eval()
     dice = random.Random(0)
     with torch.inference_mode():
-        seconds(model, dice, 1, 32, 4)  # first touch of pages and caches
-        found = {name: seconds(model, dice, *case) for name, case in asked["cases"].items()}
+        found = {}
+        for name, (n, prompt, gen) in asked["cases"].items():
+            seconds(model, dice, 1, prompt, min(gen, 4))  # first touch of pages and caches
+            found[name] = seconds(model, dice, n, prompt, gen)
     print(json.dumps({"seconds": found}))
 
 

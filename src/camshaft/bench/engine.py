@@ -102,17 +102,26 @@ def share_of_bandwidth(bytes_per_token: float, decode_tok_s: float, limits: Roof
 
 
 def speeds(
-    path: str, config: EngineConfig, *, batches: Sequence[tuple[int, int, int]], rounds: int = 3, prefill_tokens: int = 512
+    path: str,
+    config: EngineConfig,
+    *,
+    batches: Sequence[tuple[int, int, int]],
+    rounds: int = 3,
+    batch_rounds: int = 0,
+    prefill_tokens: int = 512,
 ) -> Speeds:
-    """Medians over `rounds` of each figure. Prompts are random ids with a fixed seed; nothing is shared between them."""
+    """Medians over `rounds` of each figure, those of batches over `batch_rounds`, or as many where it is 0.
+
+    Prompts are random ids with a fixed seed; nothing is shared between them.
+    """
     largest = max((n for n, _, _ in batches), default=1)
     settings = replace(config, prefix_caching=False, max_num_seqs=max(config.max_num_seqs, largest))
     with LLM(path, config=settings) as llm:
         ask = _asker(llm, random.Random(0))
-        ask(1, 32, 4)  # first touch of pages and caches
+        ask(1, prefill_tokens, 4)  # first touch of pages and caches
         prefill_s = _median(rounds, lambda: ask(1, prefill_tokens, 1))
         decode_s = _median(rounds, lambda: ask(1, 16, 129) - ask(1, 16, 1))
-        batch_s = [(case, _median(rounds, lambda case=case: ask(*case))) for case in batches]  # type: ignore[misc]
+        batch_s = [(case, _median(batch_rounds or rounds, lambda case=case: ask(*case))) for case in batches]  # type: ignore[misc]
         return Speeds(
             model=llm.model.name,
             tensor_bytes=llm.model.tensor_bytes,
