@@ -10,7 +10,8 @@ _KEEP = 0.7  # share of the old estimate in the new one
 _LEAST_SURPRISE, _MOST_SURPRISE = 1.25, 2.0  # how many times longer than expected a step may take; what is beyond no chunk can help
 _FIRST_SURPRISE = 1.8  # before any was measured
 _CALM = 0.95  # what is left of a surprise after a step that brought no larger one
-SIDE_STRETCH = 0.25  # share by which sequences of a worse class may lengthen the steps of a better one
+SIDE_STRETCH = 0.25  # share by which sequences of a worse class may lengthen the steps of a better one that has just begun
+SIDE_YIELD = 0.75  # share of places that a better class holds, from which on they may not at all
 SIDE_SAVED_S = 0.2  # of that, saved up from steps that did not need it: more than a chunk or a token takes, so that all get on
 _FADE = 0.98  # of what steps without prompts taught, with each that follows
 _MEMORY_S = 15.0  # how far back the drain rate looks
@@ -52,18 +53,23 @@ class Pace:
             return 4 * LEAST_CHUNK  # nothing measured yet
         return max(LEAST_CHUNK, int((TARGET_STEP_S / self._surprise - self._decode_s) / self._prefill_s))
 
-    def side_decodes(self, n_better: int, n_worse: int, free: float) -> int:
-        """How many of `n_worse` sequences of worse classes decode beside `n_better` of the best one in this step.
+    def side_earn(self, n_better: int, held: float) -> None:
+        """A step with `n_better` decodes of the best class begins, beside which worse classes have something to do.
 
-        Their time is saved up: half of what a better class's steps may be stretched by is for these, half for prompts (`side_cap`).
-        `free` is the share of places that the best class leaves: where it needs nearly all of them, longer steps would make it queue.
+        Their time is saved up: half of what a better class's steps may be stretched by is for decodes, half for prompts (`side_cap`).
+        `held` is the share of places that the best class holds: where it needs nearly all of them, longer steps would make it queue.
         """
         base_s, each_s = self._fit.line()
-        if each_s <= 0:
-            return n_worse  # nothing is known, or one more costs nothing
-        more_s = 0.5 * SIDE_STRETCH * free * (base_s + each_s * n_better)
+        stretch = SIDE_STRETCH * max(0.0, 1.0 - held / SIDE_YIELD)
+        more_s = 0.5 * stretch * (base_s + each_s * n_better)
         self._side_prefill_s = min(SIDE_SAVED_S, self._side_prefill_s + more_s)
         self._side_decode_s = min(SIDE_SAVED_S, self._side_decode_s + more_s)
+
+    def side_decodes(self, n_worse: int) -> int:
+        """How many of `n_worse` sequences of worse classes decode beside the best one in this step, of the time that they have saved."""
+        each_s = self._fit.line()[1]
+        if each_s <= 0:
+            return n_worse  # nothing is known, or one more costs nothing
         n = min(n_worse, int(self._side_decode_s / each_s))
         self._side_decode_s -= n * each_s
         return n

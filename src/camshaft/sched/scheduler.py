@@ -201,7 +201,7 @@ class Scheduler:
         )
 
     def _plan_decodes(self, chosen: dict[Sequence, int], now: float) -> int:
-        decodes = self._turns.choose([s for s in self.running if len(s.ids) - s.n_computed == 1])
+        decodes = self._turns.choose(self.running)
         size = self.kv.block_size
         for seq in decodes:
             # Within a block there is room already, which is nearly always.

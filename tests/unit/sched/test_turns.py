@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from camshaft.sched.pace import SIDE_STRETCH, Fit, Pace
+from camshaft.sched.pace import SIDE_STRETCH, SIDE_YIELD, Fit, Pace
 from camshaft.sched.sequence import Sequence
 from camshaft.sched.split import spare
 from camshaft.sched.turns import Turns
@@ -51,8 +51,30 @@ def test_worse_classes_take_turns_and_stretch_the_best_ones_steps_only_so_far() 
     assert all(served[seq] == 400 for seq in seqs[:4])
     side = [served[seq] for seq in seqs[4:]]
     assert max(side) - min(side) <= 1
-    assert sum(side) * each_s <= 0.5 * SIDE_STRETCH * 0.75 * 400 * (base_s + 4 * each_s) + 0.2
+    assert sum(side) * each_s <= 0.5 * SIDE_STRETCH * (1 - 0.25 / SIDE_YIELD) * 400 * (base_s + 4 * each_s) + 0.2
     assert min(side) > 0
+
+
+def test_worse_classes_get_nothing_where_the_best_one_needs_nearly_all_places() -> None:
+    turns = Turns(16, 512, taught(0.012, 0.002))
+    seqs = sequences([0] * 12 + [1] * 4)
+    assert all(turns.choose(seqs) == seqs[:12] for _ in range(400))
+    assert turns.resting == set(seqs[12:])
+
+
+def test_a_prompt_of_a_worse_class_gets_on_though_none_of_its_class_decodes() -> None:
+    pace = taught(0.012, 0.002)
+    pace.observe(100, 1, 0.014 + 100 * 0.0004)
+    turns = Turns(16, 512, pace)
+    seqs = sequences([0, 1])
+    seqs[1].ids = [1] * 300
+    n_given = 0
+    for _ in range(300):
+        assert turns.choose(seqs) == seqs[:1]
+        n = pace.side_cap()
+        pace.side_used(n)
+        n_given += n
+    assert n_given >= 300
 
 
 def test_alone_a_class_is_not_held_back() -> None:
