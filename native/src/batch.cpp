@@ -62,6 +62,7 @@ void StepBatch::prepare(const Batch& batch, std::vector<Slot>& slots) {
     slot.history.record(rows_[size_t(r)].start, ids_.subspan(size_t(firsts_[size_t(r)]), size_t(rows_[size_t(r)].n_new)));
     take(r, slot);
   }
+  lay_out_taken();
 }
 
 void StepBatch::check_rows(const Batch& batch, const std::vector<Slot>& slots) {
@@ -160,41 +161,59 @@ void StepBatch::check_group(const RowSpec& row, int group, const std::vector<int
 }
 
 void StepBatch::lay_out() {
-  firsts_.clear(), positions_.clear(), row_of_.clear(), items_.clear();
-  pairs_ = 0;
+  firsts_.clear(), positions_.clear(), row_of_.clear(), of_all_.clear();
   for (int r = 0; r < int(rows_.size()); ++r) {
     const RowSpec& row = rows_[size_t(r)];
     const int first = int(positions_.size());
     firsts_.push_back(first);
     for (int i = 0; i < row.n_new; ++i) positions_.push_back(row.start + i), row_of_.push_back(r);
-    for (int t = first; t < first + row.n_new; t += kQueryTile) items_.push_back({r, t, std::min(first + row.n_new, t + kQueryTile)});
-    pairs_ += double(row.n_new) * (row.start + 0.5 * row.n_new);
+    add_run(of_all_, r, first, first + row.n_new);
   }
-  split_longest();
-  // Longest first, so that the loop does not end with one thread at work on the longest.
-  const auto cost = [&](const AttnItem& i) { return int64_t(i.t_end - i.t_begin) * (positions_[size_t(i.t_end - 1)] + 1) / i.n_parts; };
-  std::stable_sort(items_.begin(), items_.end(), [&](const AttnItem& a, const AttnItem& b) { return cost(a) > cost(b); });
+  close(of_all_);
 }
 
-void StepBatch::split_longest() {
-  splits_.clear();
+// Tokens [begin, end) of the batch, all of one row.
+void StepBatch::add_run(AttnWork& work, int row, int begin, int end) const {
+  for (int t = begin; t < end; t += kQueryTile) work.items.push_back({row, t, std::min(end, t + kQueryTile)});
+  work.pairs += 0.5 * (end - begin) * (positions_[size_t(begin)] + positions_[size_t(end - 1)] + 1);
+}
+
+void StepBatch::close(AttnWork& work) const {
+  split_longest(work);
+  // Longest first, so that the loop does not end with one thread at work on the longest.
+  const auto cost = [&](const AttnItem& i) { return int64_t(i.t_end - i.t_begin) * (positions_[size_t(i.t_end - 1)] + 1) / i.n_parts; };
+  std::stable_sort(work.items.begin(), work.items.end(), [&](const AttnItem& a, const AttnItem& b) { return cost(a) > cost(b); });
+}
+
+void StepBatch::split_longest(AttnWork& work) const {
   if (rules_.threads == 1) return;
   const auto cost = [&](const AttnItem& i) { return double(i.t_end - i.t_begin) * (positions_[size_t(i.t_end - 1)] + 1); };
   double all = 0;
-  for (const AttnItem& i : items_) all += cost(i);
+  for (const AttnItem& i : work.items) all += cost(i);
   const double part = all * std::max(1, rules_.kv.n_kv_heads) / (rules_.threads * kPartsPerThread);  // an item is done once for each kv head
   int64_t room = 0;
-  for (size_t i = 0, n = items_.size(); i < n; ++i) {
-    AttnItem item = items_[i];
+  for (size_t i = 0, n = work.items.size(); i < n; ++i) {
+    AttnItem item = work.items[i];
     const int tokens = item.t_end - item.t_begin, spans = positions_[size_t(item.t_end - 1)] / kSpan + 1;
     item.n_parts = std::min(int(cost(item) / part + 0.999), spans / kSplitSpans);
     if (item.n_parts < 2 || tokens > kSplitTokens || room + int64_t(tokens) * spans > kSplitRoom) continue;
-    item.split = int(splits_.size());
-    splits_.push_back({item, room, spans});
+    item.split = int(work.splits.size());
+    work.splits.push_back({item, room, spans});
     room += int64_t(tokens) * spans;
-    items_[i] = item;
-    for (item.part = 1; item.part < item.n_parts; ++item.part) items_.push_back(item);
+    work.items[i] = item;
+    for (item.part = 1; item.part < item.n_parts; ++item.part) work.items.push_back(item);
   }
+}
+
+void StepBatch::lay_out_taken() {
+  of_taken_.clear();
+  if (taken_.size() == ids_.size()) return;  // decode: those of all
+  for (size_t i = 0, end; i < taken_.size(); i = end) {
+    const Taken& first = taken_[i];
+    for (end = i + 1; end < taken_.size() && taken_[end].row == first.row && taken_[end].token == taken_[end - 1].token + 1;) ++end;
+    add_run(of_taken_, first.row, first.token, taken_[end - 1].token + 1);
+  }
+  close(of_taken_);
 }
 
 void StepBatch::take(int r, const Slot& slot) {

@@ -36,6 +36,15 @@ constexpr int kSplitSpans = 4;     // spans of a part, at least
 constexpr int kPartsPerThread = 8;
 constexpr int64_t kSplitRoom = 2048;  // (token, span) pairs in a step: address space, of which pages are taken as they are used
 
+// Attention over some of a step's tokens.
+struct AttnWork {
+  std::vector<AttnItem> items;  // longest first
+  std::vector<AttnSplit> splits;
+  double pairs = 0;  // (query, visible token), an upper bound
+
+  void clear() { items.clear(), splits.clear(), pairs = 0; }
+};
+
 // What a batch is checked against.
 struct BatchRules {
   int max_tokens, vocab_size, max_positions;
@@ -57,9 +66,8 @@ class StepBatch {
   int row_of(int token) const { return row_of_[size_t(token)]; }
   int first(int row) const { return firsts_[size_t(row)]; }
   const std::vector<Taken>& taken() const { return taken_; }
-  const std::vector<AttnItem>& attention() const { return items_; }  // longest first
-  const std::vector<AttnSplit>& splits() const { return splits_; }
-  double attention_pairs() const { return pairs_; }                  // (query, visible token) pairs, an upper bound
+  // Of all tokens, or of those alone whose logits are wanted.
+  const AttnWork& attention(bool taken_alone) const { return taken_alone && taken_.size() < ids_.size() ? of_taken_ : of_all_; }
   const uint32_t* mask(int row) const { return masks_[size_t(row)]; }  // null: everything is allowed
 
  private:
@@ -77,7 +85,10 @@ class StepBatch {
   void check_tables(const std::vector<Slot>& slots);
   void check_group(const RowSpec& row, int group, const std::vector<int32_t>& table);
   void lay_out();
-  void split_longest();
+  void add_run(AttnWork& work, int row, int begin, int end) const;
+  void close(AttnWork& work) const;
+  void split_longest(AttnWork& work) const;
+  void lay_out_taken();
   void take(int row, const Slot& slot);
 
   BatchRules rules_;
@@ -87,9 +98,7 @@ class StepBatch {
   std::vector<int> firsts_, positions_, row_of_;
   std::vector<const uint32_t*> masks_;
   std::vector<Taken> taken_;
-  std::vector<AttnItem> items_;
-  std::vector<AttnSplit> splits_;
-  double pairs_ = 0;
+  AttnWork of_all_, of_taken_;
   std::vector<Undo> undo_;
   std::vector<uint64_t> written_;  // per block: the step that writes it last
   uint64_t step_ = 0;

@@ -52,6 +52,14 @@ void mark_quantised(Network& net) {
   }
 }
 
+// Rows of buffer `src` are about to be taken: where attention made it just now, the other rows are not worth their attention.
+void spare_attention(std::vector<Node>& nodes, int src) {
+  auto last = nodes.rbegin();
+  while (last != nodes.rend() && std::holds_alternative<TakeNode>(*last)) ++last;
+  if (last == nodes.rend()) return;
+  if (auto* attention = std::get_if<AttentionNode>(&*last)) attention->taken_alone = attention->spec.dst == src;
+}
+
 }  // namespace
 
 struct Builder::Parts {
@@ -272,6 +280,7 @@ void Builder::take_rows(int dst, int src) {
   for (const Node& node : nodes)
     if (const auto* take = std::get_if<TakeNode>(&node)) require(take->dst != src && take->dst != dst, "take_rows: that buffer holds taken rows already");
   require(dst != src && parts().buffer(dst).width == parts().buffer(src).width, "take_rows: two buffers of one width are needed");
+  spare_attention(parts().net->nodes, src);
   parts().node(TakeNode{dst, src});
   parts().taken = true;
 }

@@ -34,7 +34,7 @@ struct NormNode { int dst, src, weight; float eps; bool quantise = false; };
 struct HeadNormNode { HeadsSpec heads; int weight; float eps; };
 struct LinearNode { int src; std::vector<PartSpec> parts; bool accumulate; std::vector<int> next = {}; };  // next: the weights that a step reads after these
 struct RopeNode { HeadsSpec heads; int table; };
-struct AttentionNode { AttentionSpec spec; };
+struct AttentionNode { AttentionSpec spec; bool taken_alone = false; };  // taken_alone: nothing behind it reads other rows
 struct GateNode { GateSpec spec; bool gelu; bool quantise = false; };
 struct AddNode { int dst, a, b; };
 struct TakeNode { int dst, src; };

@@ -43,6 +43,7 @@ struct Attention {
   const AttentionSpec& spec;
   const AttnArgs args;
   Step& s;
+  const AttnWork& work;
   Rows q, out;
 
   AttnRow row(const AttnItem& item) const {
@@ -66,7 +67,7 @@ struct Attention {
     const auto [first, end] = spans(item);
     const auto cut = [&, n = end - first](int part) { return first + n * part / item.n_parts; };
     const int begin = cut(item.part);
-    float* to = parts(s.batch.splits()[size_t(item.split)], kv_head) + size_t(begin - first) * k.attn_part_floats(args, item.t_end - item.t_begin);
+    float* to = parts(work.splits[size_t(item.split)], kv_head) + size_t(begin - first) * k.attn_part_floats(args, item.t_end - item.t_begin);
     if (begin < cut(item.part + 1)) k.attention_parts(args, row(item), which, begin, cut(item.part + 1), q, to, s.scratch[size_t(worker)]);
   }
   void merge(const AttnSplit& split, int kv_head, int worker) const {
@@ -109,9 +110,10 @@ void execute(const AttentionNode& node, Step& s) {
   write_kv(a, layer, s);
   s.times.lap("kv_write");
   const Buffer &q = s.buffer(a.q), &dst = s.buffer(a.dst);
-  const Attention attention{a, {layer, a.n_heads, a.window, a.scale, a.softcap}, s, {q.rows.data + a.q_col, q.rows.stride}, dst.rows};
-  const auto& items = s.batch.attention();
-  const auto& splits = s.batch.splits();
+  const AttnWork& work = s.batch.attention(node.taken_alone);
+  const auto& [items, splits, pairs] = work;
+  if (items.empty()) return;  // nobody wants logits of this step
+  const Attention attention{a, {layer, a.n_heads, a.window, a.scale, a.softcap}, s, work, {q.rows.data + a.q_col, q.rows.stride}, dst.rows};
   const int heads = layer.n_kv_heads;
   const Remainder rest(items, splits, int(items.size()) * heads, s.pool.size());
   auto body = [&](int begin, int end, int worker) {
@@ -124,12 +126,12 @@ void execute(const AttentionNode& node, Step& s) {
   };
   const int n = rest.n();
   constexpr double kWorthSharing = 100'000;  // multiplications
-  const double work = s.batch.attention_pairs() * a.n_heads * layer.head_dim * 2;
-  if (work < kWorthSharing) body(0, n, 0);
+  const double multiplications = pairs * a.n_heads * layer.head_dim * 2;
+  if (multiplications < kWorthSharing) body(0, n, 0);
   else {
     // Items of short rows take less time than handing them out: several together then. They are sorted, so that those of one chunk are alike.
     constexpr double kChunk = 200'000;
-    s.pool.run(n, std::clamp(int(kChunk * n / work), 1, std::max(1, n / (4 * s.pool.size()))), body);
+    s.pool.run(n, std::clamp(int(kChunk * n / multiplications), 1, std::max(1, n / (4 * s.pool.size()))), body);
   }
   const double merging = splits.empty() ? 0 : 2.0 * splits[0].spans * a.n_heads / heads * layer.head_dim;
   s.parallel(int(splits.size()) * heads, merging, [&](int begin, int end, int worker) {

@@ -50,7 +50,7 @@ std::unique_ptr<Program> make_program(const std::string& isa, int threads, const
   for (size_t i = 0; i < inv_freq.size(); ++i) inv_freq[i] = std::pow(1000.0, -double(i) / double(inv_freq.size()));
   const int table = b.rope_table(inv_freq, 128);
   const int x = b.buffer(kWidth), h = b.buffer(kWidth), attended = b.buffer(kQ), qkv = b.buffer(kQ + 2 * kKv), pair = b.buffer(2 * kFf), gated = b.buffer(kFf),
-            taken = b.buffer(kWidth), out = b.buffer(kWidth);
+            taken = b.buffer(kWidth), taken_attended = b.buffer(kQ), out = b.buffer(kWidth);
   const int embed = m.matrix(FileType::F16, kVocab, kWidth);
   b.embed(x, embed, 2.0f);
   constexpr FileType types[] = {FileType::F32, FileType::BF16};
@@ -66,17 +66,18 @@ std::unique_ptr<Program> make_program(const std::string& isa, int threads, const
     b.head_norm({qkv, kQ, kKvHeads, kHeadDim}, m.vector(kHeadDim, 1), 1e-6f);
     b.rope({qkv, 0, kHeads + kKvHeads, kHeadDim}, table);
     b.attention({attended, qkv, 0, qkv, kQ, kQ + kKv, layer, 0, kHeads, layer ? 20 : 0, 0.2f, layer ? 0.0f : 30.0f});
+    if (layer == 1) b.take_rows(taken_attended, attended), b.take_rows(taken, x);
+    const int rest = layer == 1 ? taken : x;
     const PartSpec back[] = {{m.matrix(type, kWidth, kQ, forms[1 - layer]), -1, out, 0}};
-    b.linear(attended, back, false);
-    b.add(x, x, out);
-    b.rms_norm(h, x, m.vector(kWidth, 1), 1e-6f);
+    b.linear(layer == 1 ? taken_attended : attended, back, false);
+    b.add(rest, rest, out);
+    b.rms_norm(h, rest, m.vector(kWidth, 1), 1e-6f);
     const PartSpec up[] = {{m.matrix(type, kFf, kWidth, "q8"), -1, pair, 0}, {m.matrix(type, kFf, kWidth), -1, pair, kFf}};
     b.linear(h, up, false);
     layer ? b.gelu_mul({gated, pair, 0, kFf, kFf}) : b.silu_mul({gated, pair, 0, kFf, kFf});
-    const PartSpec down[] = {{m.matrix(type, kWidth, kFf, layer ? "q8" : ""), -1, x, 0}};
+    const PartSpec down[] = {{m.matrix(type, kWidth, kFf, layer ? "q8" : ""), -1, rest, 0}};
     b.linear(gated, down, true);
   }
-  b.take_rows(taken, x);
   b.rms_norm(taken, taken, m.vector(kWidth, 1), 1e-6f);
   b.head(taken, embed, 20.0f);
   auto program = b.build();
@@ -90,8 +91,9 @@ std::vector<int32_t> prompt(int slot) {
   return ids;
 }
 
-// All logits of slot 0's prompt of `length` tokens, cut into `chunk`s, with `mates` other slots of one token a step beside it.
-std::vector<float> logits(Program& p, int length, int chunk, int mates) {
+// All logits of slot 0's prompt of `length` tokens, cut into `chunk`s, with `mates` other slots of one token a step beside it. Unless `all_rows`
+// only the last token's are asked for.
+std::vector<float> logits(Program& p, int length, int chunk, int mates, bool all_rows = true) {
   std::vector<int32_t> patches;
   for (int slot = 0; slot <= mates; ++slot) {
     SlotParams params;
@@ -114,14 +116,16 @@ std::vector<float> logits(Program& p, int length, int chunk, int mates) {
     for (int slot = mates; slot >= 0; --slot) {
       const auto whole = prompt(slot);
       const int start = slot ? step : done, count = slot ? 1 : n;
-      rows.push_back({slot, start, count, slot ? 1 : count, slot ? 0 : 1});
+      const int wanted = slot ? 1 : all_rows ? count : done + n == length ? 1 : 0;
+      rows.push_back({slot, start, count, wanted, slot || !all_rows ? 0 : 1});
       ids.insert(ids.end(), whole.begin() + start, whole.begin() + start + count);
     }
     const auto out = p.run({ids, rows, step ? std::span<const int32_t>() : patches, {}, {}});
-    CHECK(int(out.size()) == mates + 1 && int(out.back().ids.size()) == n);
+    const int wanted = int(rows.back().n_sample);
+    CHECK(int(out.size()) == mates + 1 && int(out.back().ids.size()) == wanted);
     const auto kept = p.last_logits();
-    CHECK(kept.size() == size_t(mates + n) * kVocab);
-    all.insert(all.end(), kept.end() - n * kVocab, kept.end());
+    CHECK(kept.size() == size_t(mates + wanted) * kVocab);
+    all.insert(all.end(), kept.end() - wanted * kVocab, kept.end());
   }
   return all;
 }
@@ -139,6 +143,14 @@ void logits_are_the_same_bits_on_every_instruction_set_and_schedule() {
           for (int mates : {0, 5}) CHECK(same(logits(*program, 60, chunk, mates), expected));
       }
   }
+}
+
+void rows_that_nobody_takes_change_nothing() {
+  const auto program = make_program("", 2, "int8", "bf16");
+  const auto all = logits(*program, 60, 60, 0);
+  const std::vector<float> expected(all.end() - kVocab, all.end());
+  for (int chunk : {60, 1, 7, 33})
+    for (int mates : {0, 5}) CHECK(same(logits(*program, 60, chunk, mates, false), expected));
 }
 
 void bad_batches_throw_and_the_program_lives_on() {
@@ -175,6 +187,7 @@ void blocks_are_copied_whole_and_the_pool_can_be_touched() {
 
 int main() {
   RUN(logits_are_the_same_bits_on_every_instruction_set_and_schedule);
+  RUN(rows_that_nobody_takes_change_nothing);
   RUN(bad_batches_throw_and_the_program_lives_on);
   RUN(blocks_are_copied_whole_and_the_pool_can_be_touched);
   return camshaft::test::result();
