@@ -1,6 +1,6 @@
 """Fills the tables of pages from bench/results, so that no figure in them was typed.
 
-    python bench/tables.py [docs/performance.md README.md]
+    python bench/tables.py [PAGE ...]
 
 A table stands between `<!-- NAME -->` and `<!-- end -->` and comes from bench/results/NAME.json, or from the newest DATE-NAME.json; with
 `<!-- NAME: PART -->` it is another table of that result. One without a result says how to get it.
@@ -18,7 +18,7 @@ import harness
 
 PLACE = re.compile(r"(<!-- (\w+)(?:: (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{page}.md" for page in ("performance", "gateway", "routing")))
 
 
 def filled(page: str, results: Path) -> str:
