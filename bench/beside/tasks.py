@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -89,6 +90,16 @@ def _llama(kind: str, batches: Mapping[str, tuple[int, int, int]] = {}, avx2: bo
     return run
 
 
+def _prefill_in_turn(setup: Setup) -> Figures:
+    """Ours and llama.cpp's on the files that suit them best, three times in turn within seconds, medians.
+
+    A neighbour on the same machine comes and goes in less time than a whole task takes, and a ratio needs both sides under the same one.
+    """
+    ours, theirs = _speeds("Q4_1"), _llama("Q4_0")
+    pairs = [(ours(setup)[PREFILL], theirs(setup)[PREFILL]) for _ in range(3)]
+    return {side: statistics.median(values) for side, values in zip((OURS, LLAMA), zip(*pairs, strict=True), strict=True)}
+
+
 def _whole_calls(seconds: Callable[[Setup], Mapping[str, float]]) -> Callable[[Setup], Figures]:
     """Figures of a peer that tells the seconds of whole calls. Decode is 128 tokens after the first, as everywhere here."""
 
@@ -128,6 +139,7 @@ def tasks(avx512: bool) -> tuple[Task, ...]:
         Task("llama.cpp Q4_0", LLAMA, _llama("Q4_0", BATCHES)),
         Task("OpenVINO", OPENVINO, _whole_calls(_openvino)),
         Task("llama.cpp Q4_1", LLAMA, _llama("Q4_1")),
+        Task("prefill in turn", LLAMA, _prefill_in_turn),
         Task("transformers", TRANSFORMERS, _whole_calls(_transformers), 1),
         Task("verify", OURS, _steps("verify")),
         Task("1 thread", OURS, _steps("scaling", threads=1)),
