@@ -208,7 +208,7 @@ def _served() -> tuple[Line, ...]:
 def _threads() -> tuple[Line, ...]:
     bars = ((PREFILL, 1.85), ("32 x decode", 1.8))
     return tuple(
-        _of(f"all threads over one: {figure}", (bar, 1.95), _X, _times, ("all threads", figure), ("1 thread", figure))
+        _of(f"all threads over one: {figure}", (bar, 1.95), _X, _times, ("scaling", figure), ("scaling", f"{figure}, 1 thread"))
         for figure, bar in bars
     )
 

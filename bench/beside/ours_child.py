@@ -61,15 +61,26 @@ def token_kv_bytes(cpu: CpuRunner) -> float:
 
 
 def scaling(asked: Mapping[str, Any]) -> Figures:
-    """tok/s of a prompt of 512 and of 32 sequences decoding at a context of 32: steps alone, for comparing numbers of threads."""
-    cpu = runner(asked)
-    alone = Steps(cpu, n_rows=1, n_positions=512)
-    prompt_s = [alone.seconds(start=0, n_new=512) for _ in range(3)]
-    alone.close()
-    many = Steps(cpu, n_rows=32, n_positions=64)
-    many.fill(32)
-    decode_s = [many.seconds(start=32 + i) for i in range(16)]
-    return {"prefill 512": 512 / statistics.median(prompt_s), "32 x decode": 32 / statistics.median(decode_s[2:])}
+    """tok/s of a prompt of 512 and of 32 sequences decoding at a context of 32: steps alone, on one thread and on all, in turn.
+
+    A neighbour on the same machine comes and goes within seconds, and a ratio needs both sides under the same one. Medians of 7 and 28.
+    """
+    cpus = {
+        mark: runner(asked | {"config": {**asked["config"], **threads}}) for mark, threads in ((", 1 thread", {"threads": 1}), ("", {}))
+    }
+    alone = {mark: Steps(cpu, n_rows=1, n_positions=512) for mark, cpu in cpus.items()}
+    prompt_s = [{mark: steps.seconds(start=0, n_new=512) for mark, steps in alone.items()} for _ in range(8)]
+    for steps in alone.values():
+        steps.close()
+    many = {mark: Steps(cpu, n_rows=32, n_positions=64) for mark, cpu in cpus.items()}
+    for steps in many.values():
+        steps.fill(32)
+    decode_s = [{mark: steps.seconds(start=32 + i) for mark, steps in many.items()} for i in range(32)]
+    figures: Figures = {}
+    for mark in cpus:
+        figures[f"prefill 512{mark}"] = 512 / statistics.median(took[mark] for took in prompt_s[1:])
+        figures[f"32 x decode{mark}"] = 32 / statistics.median(took[mark] for took in decode_s[4:])
+    return figures
 
 
 def capacity(asked: Mapping[str, Any]) -> Figures:

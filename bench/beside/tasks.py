@@ -66,7 +66,7 @@ def _speeds(kind: str, batches: Mapping[str, tuple[int, int, int]] = {}, isa: st
     return run
 
 
-def _steps(what: str, config: Mapping[str, Any] = {}, threads: int = 0) -> Callable[[Setup], Figures]:
+def _steps(what: str, config: Mapping[str, Any] = {}) -> Callable[[Setup], Figures]:
     def run(setup: Setup) -> Figures:
         kv_dtype = config.get("kv_dtype", "bf16")
         if kv_dtype not in docs(EngineConfig)["kv_dtype"].choices:
@@ -74,7 +74,7 @@ def _steps(what: str, config: Mapping[str, Any] = {}, threads: int = 0) -> Calla
         if what == "quality" and setup.text is None:
             raise AbsentError("no --text to score")
         asked = {"what": what, "model": str(setup.file("Q4_1")), "context": LONG, "kv_dtype": kv_dtype, "text": str(setup.text)}
-        return _ours(asked | {"config": {"threads": threads or setup.threads, **config}})
+        return _ours(asked | {"config": {"threads": setup.threads, **config}})
 
     return run
 
@@ -142,8 +142,7 @@ def tasks(avx512: bool) -> tuple[Task, ...]:
         Task("prefill in turn", LLAMA, _prefill_in_turn),
         Task("transformers", TRANSFORMERS, _whole_calls(_transformers), 1),
         Task("verify", OURS, _steps("verify")),
-        Task("1 thread", OURS, _steps("scaling", threads=1)),
-        Task("all threads", OURS, _steps("scaling")),
+        Task("scaling", OURS, _steps("scaling")),
         Task("long, bf16", OURS, _long("bf16")),
         Task("long, int8", OURS, _long("int8")),
         Task("camshaft Gemma", OURS, _speeds("Gemma")),
