@@ -70,8 +70,9 @@ class Fleet:
         """The first fallback of the first of `passed` that is not among them and that the tenant may ask for; "" for none."""
         asked = self.models.get(next(iter(passed)))
         fallbacks = asked.spec.config.fallbacks if asked is not None else ()
-        mine = {model.spec.name for model in self.models_for(tenant)}
-        return next((name for name in fallbacks if name in mine and name not in passed), "")
+        asks = self.tenant(tenant)
+        known = ((name, self.models.get(name)) for name in fallbacks if name not in passed)
+        return next((name for name, model in known if model is not None and asks.may_ask(model.spec)), "")
 
     def choose(self, asked: Asked) -> Version:
         """The version that answers. Raises UnknownModel, Forbidden, BadRequest, Unavailable."""
