@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 import harness
 
-from camshaft.bench.gateway_process import GatewayProcess, await_end, gateway
+from camshaft.bench.gateway_process import GatewayProcess, gateway
+from camshaft.bench.processes import await_end
 from camshaft.bench.sse_client import Reply, post
 from camshaft.bench.transcript import Transcript, transcript
 

@@ -57,11 +57,6 @@ class Server(NamedTuple):
         return {stage: total / max(1.0, sums["count"][stage]) for stage, total in sums["sum"].items()}
 
 
-def on_core_s(pid: int) -> float:
-    """Seconds that the threads of a process have run: exact, where clock ticks miss what is shorter than one."""
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
-
-
 @contextmanager
 def serving(*flags: str, model: str = "") -> Iterator[Server]:
     """`camshaft serve` on a free port, ready. Raises SystemExit with what it said where it does not come up."""

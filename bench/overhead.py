@@ -60,7 +60,8 @@ def measured(proxy: Proxy, kind: str, body: str, connections: int, seconds: floa
     """One measurement by a client of its own. Raises AbsentError."""
     task = {"host": "127.0.0.1", "port": proxy.port, "kind": kind, "body": body, "connections": connections, "seconds": seconds}
     given = json.dumps(task | {"rate": rate, "pids": proxy.pids()})
-    done = subprocess.run([sys.executable, "-P", load.__file__], input=given, capture_output=True, text=True, timeout=load.LIMIT_S)
+    command, env = [sys.executable, "-P", load.__file__], harness.environment()
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=load.LIMIT_S, env=env)
     if done.returncode:
         raise AbsentError(f"{proxy.name}, {kind}: {done.stderr.strip().splitlines()[-1][:300]}")
     return dict(last_json(done.stdout))

@@ -19,11 +19,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import harness
 
+from camshaft.bench.processes import on_core_s_by_thread
 from camshaft.engine.llm import LLM
 from camshaft.types import SamplingParams, TokenPrompt
 
@@ -101,12 +101,8 @@ def after(server: harness.Server) -> Spent:
 def thread_times(pid: int) -> dict[str, float]:
     """Processor seconds by name of thread. The first thread is the event loop; those without a name of ours compute."""
     found: dict[str, float] = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            taken = int((task / "schedstat").read_text().split()[0]) / 1e9
-            name = "loop" if task.name == str(pid) else (task / "comm").read_text().strip()
-        except OSError:  # it has just ended
-            continue
+    for thread, taken in on_core_s_by_thread(pid).items():
+        name = {"main": "loop"}.get(thread, thread)
         name = name if name in ("loop", "engine", "encode", "edge") else "workers"
         found[name] = found.get(name, 0.0) + taken
     return found

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import harness
 
 import camshaft
+from camshaft.bench.processes import on_core_s
 from camshaft.bench.sse_client import Target
 from camshaft.formats import source
 
@@ -114,9 +115,9 @@ def main() -> int:
                     seconds.append(server.seconds)
         with started(model, cache) as server:
             time.sleep(2.0)
-            before = harness.on_core_s(server.pid)
+            before = on_core_s([server.pid])
             time.sleep(args.idle_s)
-            idle = (harness.on_core_s(server.pid) - before) / args.idle_s
+            idle = (on_core_s([server.pid]) - before) / args.idle_s
             fresh = beside_mb(server)
             load(server.target)
             used = beside_mb(server)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import camshaft
+from camshaft.bench.processes import is_alive
 from camshaft.cluster.backend import State
 from camshaft.cluster.config import ReplicaConfig
 from camshaft.cluster.process import ProcessLauncher
@@ -65,14 +66,6 @@ async def worker(model: str = "", told: Callable[[State], None] = lambda state: 
     finally:
         await backend.close()
         assert not is_alive(backend.pid)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and was not buried yet does not."""
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
 
 
 async def gone(pid: int) -> None:

@@ -15,10 +15,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import uvloop
+
+from camshaft.bench.processes import on_core_s
 
 LIMIT_S = 600.0
 WORD = b" w"  # each token of the fake server's answers begins so
@@ -205,12 +206,6 @@ class Load:
         if self.over.done():
             self.over.result()
         return {"streams": task.connections, "share": used / (time.perf_counter() - began)}
-
-
-def on_core_s(pids: Sequence[int]) -> float:
-    """Seconds that the threads of these processes have run."""
-    tasks = [task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()]
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def quantiles(taken: Sequence[float]) -> dict[str, float]:

@@ -18,6 +18,7 @@ import harness
 
 from beside import client
 from beside.shell import AbsentError, last_json
+from camshaft.bench.processes import on_core_s
 from camshaft.bench.server_process import ServerProcess
 from camshaft.bench.sse_client import Target
 
@@ -114,9 +115,9 @@ def resident(model: Path, threads: int) -> Figures:
         together(server, 32, 64, 16)
         together(server, 8, 1000, 1)  # more tokens than the pool holds
         time.sleep(2.0)
-        used, began = harness.on_core_s(server.pid), time.perf_counter()
+        used, began = on_core_s([server.pid]), time.perf_counter()
         time.sleep(IDLE_S)
-        idle = (harness.on_core_s(server.pid) - used) / (time.perf_counter() - began)
+        idle = (on_core_s([server.pid]) - used) / (time.perf_counter() - began)
         return {"resident_bytes": _resident_bytes(server.pid), "kv_bytes": KV_MIB << 20, "idle_share": idle}
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
-from camshaft.bench.gateway_process import GatewayProcess, await_end, gateway
+from camshaft.bench.gateway_process import GatewayProcess, gateway
+from camshaft.bench.processes import await_end
 from camshaft.bench.sse_client import post
 from camshaft.bench.transcript import Transcript, transcript
 from gguf_writer import Tiny, tiny_model

@@ -11,13 +11,14 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import cast
 
+from camshaft.bench.processes import is_alive
 from camshaft.cluster.counted import Counted
 from camshaft.cluster.pool import Pool
 from camshaft.cluster.remote import ProcessBackend
 from camshaft.cluster.replica import Change, Seat
 from camshaft.types import Delta, Event, Failed, Finished, Request, Resume, SamplingParams, TokenPrompt
 from contract.upstream_contract import check_order
-from worker_rig import PATIENT, gone, is_alive, launcher, worker
+from worker_rig import PATIENT, gone, launcher, worker
 
 QUICK = replace(PATIENT, backoff_first_s=0.05, crash_row=1000, crash_most=1000)
 MOST = 60

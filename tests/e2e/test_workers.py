@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from camshaft.bench.processes import children, command_line, is_alive
 from camshaft.cluster import wire
 from camshaft.cluster.meeting import Meeting, join
 from camshaft.cluster.remote import ProcessBackend
 from camshaft.cluster.settings import WorkerSettings, read_settings
 from camshaft.errors import CamshaftError, ConfigError, ModelError, Unavailable
 from camshaft.types import Delta, Event, Failed, Finished, Request, SamplingParams, TokenPrompt
-from worker_rig import COMMAND, PATIENT, collect, gone, is_alive, launcher, worker
+from worker_rig import COMMAND, PATIENT, collect, gone, launcher, worker
 
 SLOW = "step_s=0.02"
 LONG = SamplingParams(temperature=0, max_tokens=900, ignore_eos=True)
@@ -258,13 +259,13 @@ async def test_a_worker_that_is_late_is_ended() -> None:
 
 async def test_a_launch_that_is_given_up_leaves_nothing() -> None:
     launching = asyncio.ensure_future(launcher("load_s=60").launch("r0", lambda state: None))
-    await asyncio.sleep(0.3)
-    children = _children()
+    async with asyncio.timeout(60):
+        while not (started := children(os.getpid())):  # noqa: ASYNC110 - a launch tells of nothing before the worker speaks
+            await asyncio.sleep(0.01)
     launching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await launching
-    assert children
-    for pid in children:
+    for pid in started:
         await gone(pid)
 
 
@@ -278,19 +279,6 @@ async def test_a_worker_of_another_version_is_not_believed() -> None:
     words[-1] = words[-1].replace("settings = ", "from camshaft.cluster import wire\nwire.VERSION = 99\nsettings = ")
     with pytest.raises(Unavailable, match="version 99"):
         await launcher(command=tuple(words)).launch("r0", lambda state: None)
-
-
-def _children() -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == os.getpid() and fields[0] != "Z":
-                found.append(int(entry.name))
-    return found
 
 
 # ----------------------------------------------------------------------------------------------------------- the socket
@@ -317,11 +305,7 @@ def test_a_child_whose_parent_is_gone_takes_the_socket_away() -> None:
 
 async def test_settings_are_not_on_the_command_line() -> None:
     async with worker("say=secret") as backend:
-        assert "secret" not in _command_line(backend.pid)
-
-
-def _command_line(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()
+        assert "secret" not in command_line(backend.pid)
 
 
 def test_a_worker_started_by_hand_says_what_to_do_instead() -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from camshaft.bench.processes import children
 from camshaft.bench.server_process import ServerProcess
 from camshaft.bench.sse_client import Target
 from camshaft.gateway.folder import read_token, running
@@ -117,26 +118,3 @@ def gateway(folder: Path, text: str, n_replicas: int) -> Iterator[GatewayProcess
     finally:
         process.stop()
         shutil.rmtree(process.temporary, ignore_errors=True)
-
-
-def children(pid: int) -> list[int]:
-    """Direct children that are alive."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(child) for child in (task / "children").read_text().split()]
-    return [child for child in found if is_alive(child)]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def await_end(pids: list[int], limit_s: float) -> list[int]:
-    """Those that are still alive after `limit_s` at most."""
-    until = time.monotonic() + limit_s
-    while (left := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < until:
-        time.sleep(0.05)
-    return left

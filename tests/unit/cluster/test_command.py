@@ -8,15 +8,14 @@ import os
 import signal
 import sys
 
-import psutil
 import pytest
 
 from camshaft.bench.fake_openai import FakeOpenAI, Play
+from camshaft.bench.processes import children, command_line, is_alive
 from camshaft.cluster.backend import State
 from camshaft.cluster.command import Command, CommandLauncher
 from camshaft.cluster.config import ReplicaConfig
 from camshaft.cluster.foreign import Access, ForeignConfig
-from camshaft.cluster.openai import OpenAIBackend
 from camshaft.cluster.outside import OutsideLauncher
 from camshaft.errors import ConfigError, Unavailable
 from camshaft.types import Failed, Finished
@@ -38,31 +37,37 @@ def ignore(state: State) -> None:
     pass
 
 
-def keeper_of(backend: OpenAIBackend) -> psutil.Process:
-    (found,) = [p for p in psutil.Process().children() if "keeper" in " ".join(p.cmdline())]
-    return found
+def keepers() -> list[int]:
+    """Ours that are alive, by their process ids."""
+    return [pid for pid in children(os.getpid()) if "keeper" in command_line(pid)]
+
+
+def kept() -> int:
+    """What the one keeper keeps."""
+    (keeper,) = keepers()
+    (server,) = children(keeper)
+    return server
 
 
 async def test_it_comes_up_warm_answers_and_leaves_nothing() -> None:
     told: list[State] = []
     backend = await launcher(*FAKE).launch("a", told.append)
     assert told == ["warming"]
-    family = [(keeper := keeper_of(backend)), *keeper.children(recursive=True)]
-    assert len(family) == 2
+    family = [*keepers(), kept()]
     assert isinstance((await events_of(backend, asking()))[-1], Finished)
     await backend.close()
     await backend.close()
-    assert not any(p.is_running() for p in family)
+    assert not any(map(is_alive, family))
 
 
 async def test_a_killed_command_is_lost_with_its_last_words() -> None:
     backend = await launcher(*FAKE).launch("a", ignore)
-    (server,) = keeper_of(backend).children()
+    server = kept()
     task = asyncio.ensure_future(events_of(backend, asking(Play(stall_after=1))))
     async with asyncio.timeout(10):
         while (await backend.health()).running == 0:  # noqa: ASYNC110 - health is asked for, nobody announces it
             await asyncio.sleep(0)
-    server.kill()
+    os.kill(server, signal.SIGKILL)
     why = await asyncio.wait_for(backend.lost(), 20)
     assert why.startswith("it was killed by SIGKILL; it said: listening on")
     events = await asyncio.wait_for(task, 20)
@@ -74,11 +79,11 @@ async def test_a_killed_command_is_lost_with_its_last_words() -> None:
 async def test_one_that_stands_still_is_lost_and_ended() -> None:
     config = ForeignConfig(health_every_s=0.05, health_wait_s=0.1, health_misses=2)
     backend = await launcher(*FAKE, config=config).launch("a", ignore)
-    (server,) = keeper_of(backend).children()
-    server.send_signal(signal.SIGSTOP)
+    server = kept()
+    os.kill(server, signal.SIGSTOP)
     assert "2 health checks in a row failed" in await asyncio.wait_for(backend.lost(), 20)
     await backend.close()
-    assert not server.is_running()
+    assert not is_alive(server)
 
 
 @pytest.mark.parametrize(
@@ -94,17 +99,17 @@ async def test_one_that_does_not_come_up_says_why_and_leaves_nothing(argv: tuple
     with pytest.raises(Unavailable) as caught:
         await launcher(*argv, bounds=bounds).launch("a", ignore)
     assert why in caught.value.message
-    assert not [p for p in psutil.Process().children() if "keeper" in " ".join(p.cmdline())]
+    assert not keepers()
 
 
 async def test_a_launch_that_is_cancelled_leaves_nothing() -> None:
     task = asyncio.ensure_future(launcher("sh", "-c", "exec sleep 600", "{port}").launch("a", ignore))
     async with asyncio.timeout(20):
-        while not (found := [p for p in psutil.Process().children() if "keeper" in " ".join(p.cmdline())]):  # noqa: ASYNC110
+        while not (found := keepers()):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert not found[0].is_running()
+    assert not any(map(is_alive, found))
 
 
 async def test_one_that_gives_no_token_is_not_ready() -> None:

@@ -8,9 +8,9 @@ import signal
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
+from camshaft.bench.processes import is_alive
 from camshaft.cluster import keeper
 from camshaft.cluster.child import Child
 
@@ -47,35 +47,34 @@ def command(folder: Path, then: str, grace_s: float = 0.2) -> list[str]:
     return [sys.executable, "-I", "-S", keeper.__file__, str(grace_s), sys.executable, "-I", "-S", "-c", FAMILY, str(folder), then]
 
 
-async def family(folder: Path) -> list[psutil.Process]:
+async def family(folder: Path) -> list[int]:
     async with asyncio.timeout(20):
         while not (folder / "main").exists():  # noqa: ASYNC110 - a file is how processes that are no relatives speak
             await asyncio.sleep(0.005)
-    return [psutil.Process(int((folder / name).read_text())) for name in ("main", "daemon")]
+    return [int((folder / name).read_text()) for name in ("main", "daemon")]
 
 
-async def gone(processes: list[psutil.Process]) -> None:
-    """An ended process whose number was given away again is gone, too."""
+async def gone(*pids: int) -> None:
     async with asyncio.timeout(20):
-        while any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes):  # noqa: ASYNC110
+        while any(map(is_alive, pids)):  # noqa: ASYNC110 - they are no children of ours
             await asyncio.sleep(0.005)
 
 
 async def test_a_deaf_family_ends_when_its_owner_asks(tmp_path: Path) -> None:
     child = await Child.start(command(tmp_path, "stay"), os.environ)
-    processes = await family(tmp_path)
+    pids = await family(tmp_path)
     child.send(signal.SIGTERM)
     await child.close(20)
-    assert not any(p.is_running() for p in processes)
+    assert not any(map(is_alive, pids))
 
 
 async def test_a_polite_one_needs_no_killing_even_when_it_is_stopped(tmp_path: Path) -> None:
     child = await Child.start(command(tmp_path, "polite", grace_s=60), os.environ)
-    processes = await family(tmp_path)
-    processes[0].suspend()
+    pids = await family(tmp_path)
+    os.kill(pids[0], signal.SIGSTOP)
     child.send(signal.SIGTERM)
     assert await child.exited() == "it was killed by SIGTERM"
-    assert not any(p.is_running() for p in processes)
+    assert not any(map(is_alive, pids))
     await child.close(1)
 
 
@@ -83,18 +82,18 @@ async def test_it_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     """Nothing is left when the gateway is killed with -9: not the command, and not the daemon that it made."""
     owner = "import subprocess, sys, time; subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE); time.sleep(600)"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", owner, *command(tmp_path, "stay"))
-    processes = await family(tmp_path)
+    pids = await family(tmp_path)
     process.kill()
     await process.wait()
-    await gone(processes)
+    await gone(*pids)
 
 
 async def test_it_ends_with_its_keeper_too(tmp_path: Path) -> None:
     child = await Child.start(command(tmp_path, "stay"), os.environ)
     main, daemon = await family(tmp_path)
     child.send(signal.SIGKILL)
-    await gone([main])
-    daemon.kill()  # nobody is left who could know of it
+    await gone(main)
+    os.kill(daemon, signal.SIGKILL)  # nobody is left who could know of it
     await child.close(5)
 
 
@@ -102,7 +101,7 @@ async def test_it_ends_with_its_keeper_too(tmp_path: Path) -> None:
 async def test_it_ends_as_the_command_does_and_takes_the_rest_along(tmp_path: Path, then: str, how: str) -> None:
     child = await Child.start(command(tmp_path, then), os.environ)
     assert await child.exited() == how
-    assert not any(psutil.pid_exists(int((tmp_path / name).read_text())) for name in ("main", "daemon"))
+    assert not any(is_alive(int((tmp_path / name).read_text())) for name in ("main", "daemon"))
     await child.close(1)
 
 
