@@ -53,14 +53,18 @@ class LlamaCpp(NamedTuple):
         return out
 
     def speeds(self, model: Path, prefill: int, gen: int) -> dict[str, float]:
-        """tok/s of a prompt of `prefill` tokens, and of `gen` tokens generated one by one from an empty context; each the median of
-        three after a warm-up of its own length."""
-        figures = {}
-        for kind, name, n_prompt, n_gen in (("prefill", f"prefill {prefill}", prefill, 0), ("decode", "decode", 0, gen)):
-            asked = ("-t", str(self.threads), "-p", str(n_prompt), "-n", str(n_gen), "-r", "3", "-o", "json")
-            (row,) = json.loads(sh(self.bin / "llama-bench", "-m", model, *asked, *CANDIDATES[self.chosen[kind]]))
-            figures[name] = float(statistics.median(row["samples_ts"]))
-        return figures
+        """tok/s of a prompt of `prefill` tokens, and of `gen` tokens generated one by one from an empty context."""
+        return {f"prefill {prefill}": self.prefill(model, prefill), "decode": self._speed("decode", model, 0, gen)}
+
+    def prefill(self, model: Path, n: int) -> float:
+        """tok/s of a prompt of `n` tokens."""
+        return self._speed("prefill", model, n, 0)
+
+    def _speed(self, kind: str, model: Path, prompt: int, gen: int) -> float:
+        """The median of three after a warm-up of their length."""
+        asked = ("-t", str(self.threads), "-p", str(prompt), "-n", str(gen), "-r", "3", "-o", "json")
+        (row,) = json.loads(sh(self.bin / "llama-bench", "-m", model, *asked, *CANDIDATES[self.chosen[kind]]))
+        return float(statistics.median(row["samples_ts"]))
 
     def batch(self, model: Path, n: int, prompt: int, gen: int) -> float:
         """Generated tok/s of n sequences over the whole time, prefill included."""

@@ -36,6 +36,11 @@ def speeds(asked: Mapping[str, Any]) -> Figures:
     return {"prefill 512": found.prefill_tok_s, "decode": found.decode_tok_s} | figures | sizes
 
 
+def prefill(asked: Mapping[str, Any]) -> Figures:
+    """tok/s of a prompt of 512, as in `speeds`."""
+    return {"prefill 512": engine.prefill_tok_s(asked["model"], EngineConfig(**asked["config"]))}
+
+
 def verify(asked: Mapping[str, Any]) -> Figures:
     """Seconds of a step of one sequence at a context of 128: 1 token, and 4 whose logits are all wanted, in turn. Medians of 40."""
     steps = Steps(runner(asked), n_rows=1, n_positions=160)
@@ -96,8 +101,8 @@ def quality(asked: Mapping[str, Any]) -> Figures:
 
 
 WHAT: Mapping[str, Callable[[Mapping[str, Any]], Figures]] = {
-    "speeds": speeds, "verify": verify, "long_decode": long_decode, "scaling": scaling, "capacity": capacity, "quality": quality,
-}  # fmt: skip
+    run.__name__: run for run in (speeds, prefill, verify, long_decode, scaling, capacity, quality)
+}
 
 if __name__ == "__main__":
     wanted = json.loads(sys.argv[1])

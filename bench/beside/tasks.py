@@ -95,8 +95,11 @@ def _prefill_in_turn(setup: Setup) -> Figures:
 
     A neighbour on the same machine comes and goes in less time than a whole task takes, and a ratio needs both sides under the same one.
     """
-    ours, theirs = _speeds("Q4_1"), _llama("Q4_0")
-    pairs = [(ours(setup)[PREFILL], theirs(setup)[PREFILL]) for _ in range(3)]
+    if setup.llama is None:
+        raise AbsentError(setup.absent[LLAMA])
+    theirs = setup.file("Q4_0")
+    asked = {"what": "prefill", "model": str(setup.file("Q4_1")), "config": {"threads": setup.threads}}
+    pairs = [(_ours(asked)[PREFILL], setup.llama.prefill(theirs, 512)) for _ in range(3)]
     return {side: statistics.median(values) for side, values in zip((OURS, LLAMA), zip(*pairs, strict=True), strict=True)}
 
 

@@ -118,8 +118,7 @@ def speeds(
     settings = replace(config, prefix_caching=False, max_num_seqs=max(config.max_num_seqs, largest))
     with LLM(path, config=settings) as llm:
         ask = _asker(llm, random.Random(0))
-        ask(1, prefill_tokens, 4)  # first touch of pages and caches
-        prefill_s = _median(rounds, lambda: ask(1, prefill_tokens, 1))
+        prefill_s = _prefill_s(ask, prefill_tokens, rounds)
         decode_s = _median(rounds, lambda: ask(1, 16, 129) - ask(1, 16, 1))
         batch_s = [(case, _median(batch_rounds or rounds, lambda case=case: ask(*case))) for case in batches]  # type: ignore[misc]
         return Speeds(
@@ -131,6 +130,17 @@ def speeds(
             decode_tok_s=128 / decode_s,
             batch=tuple(Batch(n=n, prompt=p, gen=g, gen_tok_s=round(n * g / seconds, 1)) for (n, p, g), seconds in batch_s),
         )
+
+
+def prefill_tok_s(path: str, config: EngineConfig, *, rounds: int = 3, tokens: int = 512) -> float:
+    """That of `speeds` alone."""
+    with LLM(path, config=replace(config, prefix_caching=False)) as llm:
+        return tokens / _prefill_s(_asker(llm, random.Random(0)), tokens, rounds)
+
+
+def _prefill_s(ask: Callable[[int, int, int], float], tokens: int, rounds: int) -> float:
+    ask(1, tokens, 4)  # first touch of pages and caches
+    return _median(rounds, lambda: ask(1, tokens, 1))
 
 
 def _asker(llm: LLM, dice: random.Random) -> Callable[[int, int, int], float]:
