@@ -40,6 +40,11 @@ STAGE = re.compile(r'^camshaft_request_stage_seconds_(sum|count)\{.*stage="(\w+)
 VOCAB = 40_000  # random prompts draw ids below this; every model of the catalogue has more
 
 
+def with_bytecode(folder: Path) -> dict[str, str]:
+    """What makes a Python process keep its compiled modules in `folder` and find them there, whatever the environment says."""
+    return {"PYTHONPYCACHEPREFIX": str(folder), "PYTHONDONTWRITEBYTECODE": ""}
+
+
 class Server(NamedTuple):
     target: Target
     pid: int

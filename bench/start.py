@@ -8,7 +8,6 @@ start of the process to the line that says `ready`.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import statistics
@@ -24,7 +23,6 @@ from typing import NamedTuple
 
 import harness
 
-import camshaft
 from camshaft.bench.processes import on_core_s
 from camshaft.bench.sse_client import Target
 from camshaft.formats import source
@@ -45,12 +43,7 @@ def started(model: Path, cache: Path) -> Iterator[Started]:
     """A server, ready. Raises SystemExit with what it said where it does not come up."""
     port = harness.free_port()
     command = [sys.executable, "-m", "camshaft.cli.entry", "serve", str(model), "--port", str(port)]
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    env |= {
-        "PYTHONPATH": str(Path(camshaft.__file__).parents[1]),
-        "PYTHONPYCACHEPREFIX": str(cache / "bytecode"),
-        "CAMSHAFT_CACHE": str(cache),
-    }
+    env = harness.environment() | harness.with_bytecode(cache / "bytecode") | {"CAMSHAFT_CACHE": str(cache)}
     began = time.perf_counter()
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
     assert child.stderr is not None

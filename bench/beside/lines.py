@@ -159,7 +159,15 @@ def lines(avx512: bool) -> tuple[Line, ...]:
             ("verify", "1 token"),
             floor=False,
         ),
-        _of("decode at 4,096, bf16 cache: share of DRAM bandwidth", (0.70, 0.85), _SHARE, _share_of_bandwidth, *_long("bf16"), dram),
+        _of(
+            "decode at 4,096, bf16 cache: share of DRAM bandwidth",
+            (0.70, 0.85),
+            _SHARE,
+            _share_of_bandwidth,
+            ("long", "decode, bf16"),
+            ("long", "bytes, bf16"),
+            dram,
+        ),
         *_same_file("Gemma", "Gemma 3 270M Q4_K_M"),
         *_same_file("Q8_0", "Q8_0"),
         *_same_file("BF16", "BF16", decode_bar=1.0),
@@ -168,10 +176,6 @@ def lines(avx512: bool) -> tuple[Line, ...]:
         *_threads(),
         *_int8_cache(),
     )
-
-
-def _long(kv_dtype: str) -> tuple[Place, Place]:
-    return (f"long, {kv_dtype}", DECODE), (f"long, {kv_dtype}", "bytes")
 
 
 def _same_file(kind: str, name: str, decode_bar: float = 1.15) -> tuple[Line, ...]:
@@ -221,5 +225,5 @@ def _int8_cache() -> tuple[Line, ...]:
     return (
         _of("int8 KV over bf16: tokens in the same memory", (1.88, 1.93), _X, _times, ("room, int8", "tokens"), ("room, bf16", "tokens")),
         _of("int8 KV over bf16: perplexity", (0.2, 0.05), "{:+.3f} %", worse, *scores, floor=False),
-        _of("int8 KV over bf16: decode at 4,096", (1.15, 1.25), _X, _times, _long("int8")[0], _long("bf16")[0]),
+        _of("int8 KV over bf16: decode at 4,096", (1.15, 1.25), _X, _times, ("long", "decode, int8"), ("long", "decode, bf16")),
     )

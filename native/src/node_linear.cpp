@@ -4,7 +4,7 @@
 namespace camshaft {
 namespace {
 
-constexpr int kFewTokens = 16;                // up to which memory sets the pace
+constexpr int kFewTokens = 4;                 // up to which memory sets the pace
 constexpr size_t kExpectedBytes = 256 << 10;  // of each thread: half of a second-level cache of 512 KiB
 constexpr int kBlockBytes = 192 << 10;        // quantised input of a token block: well inside a second-level cache of 512 KiB, weights beside it
 
@@ -44,8 +44,8 @@ void expect_weights(Step& s, int tokens, std::span<const int> ids) {
 
 int tiles_per_share(const Step& s, int tiles, int tokens) {
   // Where memory sets the pace one chunk a thread is best: a kernel reads from a few places of its chunk at once, and the longer each is, the
-  // less often memory is found unprepared.
-  const int shares = tokens <= kFewTokens ? 1 : 6;
+  // less often memory is found unprepared. Elsewhere they are small, so that cores of unlike speed end together.
+  const int shares = tokens <= kFewTokens ? 1 : 24;
   return std::max(1, ceil_div(tiles, shares * s.pool.size()));
 }
 
@@ -133,9 +133,10 @@ void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const Li
   const int by_work = int(24'000 / tile_work) + 1, by_share = tiles_per_share(s, tiles, tokens);
   const int grain = std::max(by_work, by_share), chunks = ceil_div(tiles, grain);
   auto body = [&](int begin, int end, int) {
-    for (int i = begin; i < end; ++i) {
-      const int t = i % chunks * grain;
-      run_tiles(i / chunks, t, std::min(tiles, t + grain));
+    for (int i = begin; i < end;) {
+      const int b = i / chunks, next = std::min(end, (b + 1) * chunks), t = i % chunks * grain;
+      run_tiles(b, t, std::min(tiles, t + (next - i) * grain));
+      i = next;
     }
   };
   expect_weights(s, tokens, next);

@@ -3,6 +3,9 @@
 // compare-and-swap, so one that wakes late finds the word exhausted and touches nothing else; the caller waits for chunks that were taken,
 // never for threads. The loop's other fields are written before the word is published and stay until every taken chunk is done.
 //
+// It takes several at once while many are left, and single ones at the end (guided self-scheduling: Polychronopoulos and Kuck, IEEE ToC 1987):
+// a core that is slower than the other then keeps it waiting for little, and chunks may be small without each being paid for.
+//
 // A worker whose core somebody else takes in the middle of a chunk holds everybody up for a time slice. It is then told to stay away for a
 // while, so that a pool on a busy machine is not slower than fewer threads would be.
 #include "camshaft/pool.h"
@@ -34,6 +37,7 @@ constexpr auto kLate = std::chrono::milliseconds(1);  // less than a time slice,
 constexpr int kLateChunks = 4;                        // and so many chunks: they differ in length
 constexpr auto kShortestLeave = std::chrono::milliseconds(4), kLongestLeave = std::chrono::milliseconds(128);
 constexpr int kWorthIt = 4;  // a worker may stay if it kept its core so many times as long as it then lost it
+constexpr uint32_t kParts = 2;  // of its even share of what is left: one is what a thread takes at once
 constexpr int kPausesPerCheck = 32;  // reading the clock costs as much as a few pauses
 
 inline void pause() {
@@ -142,9 +146,9 @@ class Leave {
 struct Loop {
   const LoopBody* body = nullptr;
   int n = 0, grain = 1;
-  void chunk(uint32_t i, int worker) const {
-    const int begin = int(i) * grain;
-    (*body)(begin, std::min(n, begin + grain), worker);
+  void chunks(uint32_t first, uint32_t count, int worker) const {
+    const int begin = int(first) * grain;
+    (*body)(begin, std::min(n, begin + int(count) * grain), worker);
   }
 };
 
@@ -173,16 +177,20 @@ struct ThreadPool::State {
     wake.notify_all();  // a system call only if somebody sleeps
   }
 
+  // How many chunks are taken at once while `left` are left.
+  uint32_t at_once(uint32_t left) const { return std::max(1u, left / (kParts * uint32_t(workers.size() + 1))); }
+
   // Takes chunks until there are none; returns how many it ran.
   int drain(int worker) {
     int ran = 0;
     uint64_t seen = word.load(std::memory_order_acquire);
     const bool last = worker % 2 != 0;
     while (uint32_t(seen) < uint32_t(seen >> 32)) {
-      const uint64_t less = last ? seen - (uint64_t(1) << 32) : seen + 1;
+      const uint32_t count = at_once(uint32_t(seen >> 32) - uint32_t(seen));
+      const uint64_t less = last ? seen - (uint64_t(count) << 32) : seen + count;
       if (!word.compare_exchange_weak(seen, less, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-      loop.chunk(last ? uint32_t(less >> 32) : uint32_t(seen), worker);
-      ++ran;
+      loop.chunks(last ? uint32_t(less >> 32) : uint32_t(seen), count, worker);
+      ran += int(count);
       seen = word.load(std::memory_order_acquire);
     }
     return ran;
@@ -261,7 +269,7 @@ void ThreadPool::run(int n, int grain, LoopBody body) {
   const Loop loop{&body, n, std::max(1, grain)};
   if (n <= loop.grain || state_->workers.empty()) {
     // Alone there is nothing to hand out and nobody to wake.
-    for (int i = 0; i < ceil_div(n, loop.grain); ++i) loop.chunk(uint32_t(i), 0);
+    for (int i = 0; i < ceil_div(n, loop.grain); ++i) loop.chunks(uint32_t(i), 1, 0);
     return;
   }
   state_->run(loop);

@@ -1,8 +1,10 @@
 #include "camshaft/pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -27,7 +29,7 @@ void every_index_runs_exactly_once_for_any_size_grain_and_thread_count() {
       for (int grain : {1, 3, 64, 5000}) {
         std::vector<int> hits(size_t(n), 0);
         auto body = [&](int begin, int end, int worker) {
-          if (worker < 0 || worker >= threads || end - begin > grain || begin % grain) hits[0] += 100;
+          if (worker < 0 || worker >= threads || begin % grain || (end % grain && end != n)) hits[0] += 100;
           for (int i = begin; i < end; ++i) ++hits[size_t(i)];
         };
         pool.run(n, grain, body);
@@ -61,18 +63,38 @@ void workers_that_parked_come_back() {
   }
 }
 
-// One thread holds a chunk until all the others are done: the rest must not have been dealt to it in advance.
-void a_slow_thread_holds_back_only_the_chunk_that_it_took() {
-  ThreadPool pool(3);
-  std::atomic<int> done{0};
-  constexpr int n = 50;
-  auto body = [&](int begin, int, int) {
-    if (begin == 0)
-      while (done.load() < n - 1) std::this_thread::yield();
-    ++done;
-  };
-  pool.run(n, 1, body);
-  CHECK(done == n);
+// One thread holds what it took until all the others are done: the rest must not have been dealt to it in advance.
+void a_slow_thread_holds_back_only_what_it_took() {
+  for (int threads : {2, 3}) {
+    ThreadPool pool(threads);
+    std::atomic<int> done{0}, held{0};
+    constexpr int n = 50;
+    auto body = [&](int begin, int end, int) {
+      if (begin == 0) {
+        held = end;
+        while (done.load() < n - end) std::this_thread::yield();
+      }
+      done += end - begin;
+    };
+    pool.run(n, 1, body);
+    CHECK(done == n);
+    CHECK(held <= n / (2 * threads));
+  }
+}
+
+// Whoever takes them, and in whatever order their turns come: first much at once, single chunks at the end.
+void what_is_taken_at_once_gets_less_towards_the_end() {
+  ThreadPool pool(2);
+  const std::vector<int> want = {25, 18, 14, 10, 8, 6, 4, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1};
+  for (int round = 0; round < 100; ++round) {
+    std::vector<int> taken(100, 0);
+    std::atomic<size_t> next{0};
+    auto body = [&](int begin, int end, int) { taken[next++] = end - begin; };
+    pool.run(100, 1, body);
+    taken.resize(next);
+    std::sort(taken.begin(), taken.end(), std::greater<>());
+    CHECK(taken == want);
+  }
 }
 
 void the_caller_alone_finishes_a_loop_whose_workers_are_all_asleep() {
@@ -218,7 +240,8 @@ int main() {
   RUN(every_index_runs_exactly_once_for_any_size_grain_and_thread_count);
   RUN(a_loop_sees_all_that_the_loop_before_it_wrote);
   RUN(workers_that_parked_come_back);
-  RUN(a_slow_thread_holds_back_only_the_chunk_that_it_took);
+  RUN(a_slow_thread_holds_back_only_what_it_took);
+  RUN(what_is_taken_at_once_gets_less_towards_the_end);
   RUN(the_caller_alone_finishes_a_loop_whose_workers_are_all_asleep);
   RUN(a_worker_that_keeps_the_others_waiting_stays_away_for_a_while);
   RUN(a_worker_on_leave_comes_back_and_keeps_no_pool_from_its_end);
