@@ -10,6 +10,9 @@ constexpr int kPairBytes = 2 * kLanes;  // of 16 lanes of K or V
 // Vectors of lanes at once. Integer sums wait for each other no longer than a cycle and need no company, and more would not leave the compiler
 // the registers that it wants.
 constexpr int kAtOnce = 1;
+// Steps of a loop that are written out: they share what counting and fetching ahead cost, which is as much as two queries' products.
+constexpr int kSteps = 4;
+static_assert(kSubBlock / 2 % kSteps == 0);
 
 inline Sums largest_of(const float* x, int n) {
   Sums most = zero_sums();
@@ -20,8 +23,8 @@ inline Sums largest_of(const float* x, int n) {
 inline int16_t* words_of(float* row) { return reinterpret_cast<int16_t*>(row); }
 inline V16 to_levels(V16 x, V16 inverse, float n) { return min(mul(x, inverse), set1(n)); }  // n for NaN
 
-// Fetches part `part` of `parts`, ahead of a loop that reads B vectors at a step for N queries.
-template <int N, int B> Fetch<B * kPairBytes, N> fetch_int8(const int8_t* const* sub_blocks, int dim, int part, int parts) {
+// Fetches part `part` of `parts`, ahead of a loop that reads B vectors at each of kSteps steps for N queries.
+template <int N, int B> Fetch<kSteps * B * kPairBytes, N> fetch_int8(const int8_t* const* sub_blocks, int dim, int part, int parts) {
   return {sub_blocks, kv_sub_block_bytes(KvType::int8, dim), part, parts};
 }
 
@@ -43,15 +46,21 @@ __attribute__((noinline)) void score_int8(const Int8Queries& queries, const Span
   for (int r = 0; r < N; r++)
     for (int b = 0; b < B; b++) sum[r][b] = zero_sums();
   auto ahead = fetch_int8<N, B>(span.v, 2 * pairs, first / B, kSubBlocks / B);
-  for (int i = 0; i < pairs; i++) {
-    ahead.step();
+  const auto step = [&](ptrdiff_t i) __attribute__((always_inline)) {
     Pairs ki[B];
     for (int b = 0; b < B; b++) ki[b] = load_pairs(k[b] + i * kPairBytes);
     for (int r = 0; r < N; r++) {
       const Pairs qi = set1_pair(q[r] + 2 * i);
       for (int b = 0; b < B; b++) sum[r][b] = dot(qi, ki[b], sum[r][b]);
     }
+  };
+  ptrdiff_t i = 0;
+  for (; i + kSteps <= pairs; i += kSteps) {
+    ahead.step();
+#pragma GCC unroll 4
+    for (int j = 0; j < kSteps; j++) step(i + j);
   }
+  for (; i < pairs; i++) step(i);
   s += first * kSubBlock;
   for (int b = 0; b < B; b++) {
     const V16 scale = load_bf16(reinterpret_cast<const uint16_t*>(k[b] + pairs * kPairBytes));
@@ -63,22 +72,31 @@ __attribute__((noinline)) void score_int8(const Int8Queries& queries, const Span
 // inside a vector the other lanes read what follows in the sub-block, its scales, and nobody reads those lanes.
 template <int N, int C = kAtOnce> void mix_int8(const Tile& tile, int first, const SpanView<int8_t>& span, Range seen, int d0) {
   const ptrdiff_t row = 2 * (tile.dim + tile.dim % 2);  // bytes of a pair of tokens
+  const int16_t* words = words_of(tile.s + first * kScoreStride);
   Sums sum[N][C];
   for (int r = 0; r < N; r++)
     for (int c = 0; c < C; c++) sum[r][c] = zero_sums();
   auto ahead = fetch_int8<N, C>(span.ahead, tile.dim, d0 / (C * kLanes), ceil_div(tile.dim, C * kLanes));
   for (int b = seen.begin / kSubBlock; b * kSubBlock < seen.end; b++) {
     const Range in = clip(seen, b * kSubBlock, kSubBlock);
-    const int16_t* w = words_of(tile.s + first * kScoreStride + b * kSubBlock);
-    for (int i = in.begin / 2; 2 * i < in.end; i++) {
-      ahead.step();
-      const int8_t* v = span.v[b] + i * row + 2 * d0;
+    const int16_t* w = words + 2 * b * kSubBlock;
+    const int8_t* v = span.v[b] + 2 * d0;
+    const auto step = [&](ptrdiff_t i) __attribute__((always_inline)) {
       Pairs vi[C];
-      for (int c = 0; c < C; c++) vi[c] = load_pairs(v + c * kPairBytes);
+      for (int c = 0; c < C; c++) vi[c] = load_pairs(v + i * row + c * kPairBytes);
       for (int r = 0; r < N; r++) {
         const Pairs wi = set1_pair(w + 2 * r * kScoreStride + 2 * i);
         for (int c = 0; c < C; c++) sum[r][c] = dot(wi, vi[c], sum[r][c]);
       }
+    };
+    if (in.begin > 0 || in.end < kSubBlock) {
+      for (ptrdiff_t i = in.begin / 2; 2 * i < in.end; i++) step(i);
+      continue;
+    }
+    for (ptrdiff_t i = 0; i < kSubBlock / 2; i += kSteps) {
+      ahead.step();
+#pragma GCC unroll 4
+      for (int j = 0; j < kSteps; j++) step(i + j);
     }
   }
   for (int r = 0; r < N; r++)
