@@ -211,9 +211,16 @@ def _served() -> tuple[Line, ...]:
 
 def _threads() -> tuple[Line, ...]:
     bars = ((PREFILL, 1.85), ("32 x decode", 1.8))
-    return tuple(
-        _of(f"all threads over one: {figure}", (bar, 1.95), _X, _times, ("scaling", figure), ("scaling", f"{figure}, 1 thread"))
-        for figure, bar in bars
+    others = "all threads over as many programs of one thread"
+    return (
+        *(
+            _of(f"all threads over one: {figure}", (bar, 1.95), _X, _times, ("scaling", figure), ("scaling", f"{figure}, 1 thread"))
+            for figure, bar in bars
+        ),
+        *(
+            _of(f"{others}: {figure}", (0.95, 1.0), _SHARE, _times, ("scaling", figure), ("scaling", f"{figure}, programs"))
+            for figure, _ in bars
+        ),
     )
 
 

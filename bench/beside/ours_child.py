@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -72,26 +73,35 @@ def token_kv_bytes(cpu: CpuRunner) -> float:
 
 
 def scaling(asked: Mapping[str, Any]) -> Figures:
-    """tok/s of a prompt of 512 and of 32 sequences decoding at a context of 32: steps alone, on one thread and on all, in turn.
+    """tok/s of a prompt of 512 and of 32 sequences decoding at a context of 32: steps alone, on one thread and on all, in turn; and what
+    as many programs of one thread each, which never wait for one another, make of the same machine at the same time.
 
-    A neighbour on the same machine comes and goes within seconds, and a ratio needs both sides under the same one. Medians of 7 and 28.
+    A neighbour on the same machine comes and goes within seconds, and a ratio needs all sides under the same one. Medians of 7 and 28.
     """
-    cpus = {
-        mark: runner(asked | {"config": {**asked["config"], **threads}}) for mark, threads in ((", 1 thread", {"threads": 1}), ("", {}))
-    }
-    alone = {mark: Steps(cpu, n_rows=1, n_positions=512) for mark, cpu in cpus.items()}
-    prompt_s = [{mark: steps.seconds(start=0, n_new=512) for mark, steps in alone.items()} for _ in range(8)]
-    for steps in alone.values():
-        steps.close()
-    many = {mark: Steps(cpu, n_rows=32, n_positions=64) for mark, cpu in cpus.items()}
-    for steps in many.values():
-        steps.fill(32)
-    decode_s = [{mark: steps.seconds(start=32 + i) for mark, steps in many.items()} for i in range(32)]
+    single = asked | {"config": {**asked["config"], "threads": 1}}
+    n = asked["config"]["threads"]
+    every, *programs = [runner(asked), *(runner(single) for _ in range(n))]
     figures: Figures = {}
-    for mark in cpus:
-        figures[f"prefill 512{mark}"] = 512 / statistics.median(took[mark] for took in prompt_s[1:])
-        figures[f"32 x decode{mark}"] = 32 / statistics.median(took[mark] for took in decode_s[4:])
+    with ThreadPoolExecutor(n) as callers:
+        for name, (rows, fill, new, warm, turns) in {"prefill 512": (1, 0, 512, 1, 7), "32 x decode": (32, 32, 1, 4, 28)}.items():
+            steps = [Steps(cpu, n_rows=rows, n_positions=fill + new + 32) for cpu in (every, *programs)]
+            for one in steps:
+                one.fill(fill)
+            took = [_turn(callers, steps, {"start": fill, "n_new": new}) for _ in range(warm + turns)]
+            for mark, rates in zip(("", ", 1 thread", ", programs"), zip(*took[warm:], strict=True), strict=True):
+                figures[f"{name}{mark}"] = rows * new * statistics.median(rates)
+            for one in steps:
+                one.close()
     return figures
+
+
+def _turn(callers: ThreadPoolExecutor, steps: Sequence[Steps], asked: Mapping[str, int]) -> tuple[float, float, float]:
+    """Steps a second of the first, on all threads; of the second, on one; and of all others together, the second included."""
+
+    def rate(one: Steps) -> float:
+        return 1 / one.seconds(**asked)
+
+    return rate(steps[0]), rate(steps[1]), sum(callers.map(rate, steps[1:]))
 
 
 def capacity(asked: Mapping[str, Any]) -> Figures:
