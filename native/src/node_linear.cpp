@@ -29,15 +29,14 @@ Reading first_reading(const Step& s, std::span<const int> ids, int begin, int n,
 
 bool is_integer(const Network& net, Form form) { return net.int8 && net.kernels->linear_q[size_t(form)]; }
 
-// Even workers take chunks from the front, odd ones from the back, mostly in the order of their numbers: each expects what it will most likely
-// read itself. Were all to fetch the same, one would run ahead of the others.
+// Each worker expects its own share. Were all to fetch the same, one would run ahead of the others.
 void expect_weights(Step& s, int tokens, std::span<const int> ids) {
   int tiles = 0;
   for (int id : ids) tiles += s.weight(id).tiles();
-  const int share = tiles_per_share(s, tiles, tokens), chunks = ceil_div(tiles, share);
-  for (int worker = 0; worker < s.pool.size(); ++worker) {
-    const int chunk = worker % 2 ? chunks - 1 - worker / 2 : worker / 2;
-    const bool any = tokens <= kFewTokens && worker < chunks;
+  const int share = tiles_per_share(s, tiles, tokens), chunks = ceil_div(tiles, share), threads = s.pool.size();
+  for (int worker = 0; worker < threads; ++worker) {
+    const int chunk = chunks * worker / threads;
+    const bool any = tokens <= kFewTokens && chunk < chunks * (worker + 1) / threads;
     s.pool.expect(worker, any ? first_reading(s, ids, chunk * share, share, places_of(tokens)) : Reading{});
   }
 }

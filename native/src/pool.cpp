@@ -1,10 +1,12 @@
-// A loop is one 64-bit word: where the chunks that are left end (high half) and begin (low half). Even workers take the first, odd ones the
-// last: then the same tokens of one loop after another mostly fall to the same core, whose caches have them. A thread takes a chunk with a
-// compare-and-swap, so one that wakes late finds the word exhausted and touches nothing else; the caller waits for chunks that were taken,
-// never for threads. The loop's other fields are written before the word is published and stay until every taken chunk is done.
+// A loop is dealt out in even shares, one for each thread, and a share is one 64-bit word: where its chunks that are left end (high half) and
+// begin (low half). Even workers take the first of their own, odd ones the last: then the same tokens of one loop after another mostly fall to
+// the same core, whose caches have them. Who has none left helps the one that has most, from the other end. A word lies in its owner's
+// cache, since cores may be far from each other: on two chips of one package a line takes 0.3 us from one to the other.
 //
-// It takes several at once while many are left, and single ones at the end (guided self-scheduling: Polychronopoulos and Kuck, IEEE ToC 1987):
-// a core that is slower than the other then keeps it waiting for little, and chunks may be small without each being paid for.
+// A thread takes chunks with a compare-and-swap, so one that wakes late finds the words exhausted and touches nothing else; the caller waits
+// for chunks that were taken, never for threads. The loop's other fields are written before the words are published and stay until every
+// taken chunk is done. Half of what a share has left is taken at once, single chunks at the end (guided self-scheduling: Polychronopoulos and
+// Kuck, IEEE ToC 1987): a core that is slower than the other keeps it waiting for little, and small chunks need not be paid for one by one.
 //
 // A worker whose core somebody else takes in the middle of a chunk holds everybody up for a time slice. It is then told to stay away for a
 // while, so that a pool on a busy machine is not slower than fewer threads would be.
@@ -37,7 +39,6 @@ constexpr auto kLate = std::chrono::milliseconds(1);  // less than a time slice,
 constexpr int kLateChunks = 4;                        // and so many chunks: they differ in length
 constexpr auto kShortestLeave = std::chrono::milliseconds(4), kLongestLeave = std::chrono::milliseconds(128);
 constexpr int kWorthIt = 4;  // a worker may stay if it kept its core so many times as long as it then lost it
-constexpr uint32_t kParts = 2;  // of its even share of what is left: one is what a thread takes at once
 constexpr int kPausesPerCheck = 32;  // reading the clock costs as much as a few pauses
 
 inline void pause() {
@@ -155,7 +156,7 @@ struct Loop {
 }  // namespace
 
 struct ThreadPool::State {
-  State(int threads, bool pinned) : ahead(size_t(threads)), places(pinned, threads) {
+  State(int threads, bool pinned) : shares(size_t(threads)), ahead(size_t(threads)), places(pinned, threads) {
     workers.reserve(size_t(threads - 1));
     try {
       for (int i = 1; i < threads; ++i) workers.emplace_back([this, i] { work(i); });
@@ -177,24 +178,40 @@ struct ThreadPool::State {
     wake.notify_all();  // a system call only if somebody sleeps
   }
 
-  // How many chunks are taken at once while `left` are left.
-  uint32_t at_once(uint32_t left) const { return std::max(1u, left / (kParts * uint32_t(workers.size() + 1))); }
-
   // Takes chunks until there are none; returns how many it ran.
   int drain(int worker) {
+    int ran = take_from(worker, worker);
+    for (int other = fullest(); other >= 0; other = fullest()) ran += take_from(other, worker);
+    return ran;
+  }
+
+  // Of its own share a worker takes until it is empty, of another's once: it may have become the wrong one to help.
+  int take_from(int owner, int worker) {
+    std::atomic<uint64_t>& word = shares[size_t(owner)].word;
+    const bool last = (owner % 2 != 0) == (owner == worker);
     int ran = 0;
     uint64_t seen = word.load(std::memory_order_acquire);
-    const bool last = worker % 2 != 0;
-    while (uint32_t(seen) < uint32_t(seen >> 32)) {
-      const uint32_t count = at_once(uint32_t(seen >> 32) - uint32_t(seen));
+    while (const uint32_t left = left_of(seen)) {
+      const uint32_t count = std::max(1u, left / 2);
       const uint64_t less = last ? seen - (uint64_t(count) << 32) : seen + count;
       if (!word.compare_exchange_weak(seen, less, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
       loop.chunks(last ? uint32_t(less >> 32) : uint32_t(seen), count, worker);
       ran += int(count);
+      if (owner != worker) break;
       seen = word.load(std::memory_order_acquire);
     }
     return ran;
   }
+
+  // Whose share has most left, or -1.
+  int fullest() const {
+    int found = -1;
+    uint32_t most = 0;
+    for (size_t i = 0; i < shares.size(); ++i)
+      if (const uint32_t left = left_of(shares[i].word.load(std::memory_order_acquire)); left > most) most = left, found = int(i);
+    return found;
+  }
+  static uint32_t left_of(uint64_t word) { return uint32_t(word >> 32) > uint32_t(word) ? uint32_t(word >> 32) - uint32_t(word) : 0; }
 
   void work(int worker) {
     const FloatMode mode;
@@ -219,7 +236,10 @@ struct ThreadPool::State {
     const int chunks = ceil_div(next.n, next.grain);
     loop = next;
     pending.store(chunks, std::memory_order_relaxed);
-    word.store(uint64_t(chunks) << 32, std::memory_order_release);
+    for (size_t i = 0, n = shares.size(); i < n; ++i) {
+      const uint64_t begin = uint64_t(chunks) * i / n, end = uint64_t(chunks) * (i + 1) / n;
+      shares[i].word.store(end << 32 | begin, std::memory_order_release);
+    }
     wake_all();
     const auto began = Clock::now();
     const int ran = drain(0);
@@ -236,7 +256,10 @@ struct ThreadPool::State {
   }
 
   std::vector<std::thread> workers;
-  alignas(kAlign) std::atomic<uint64_t> word{0};
+  struct alignas(kAlign) Share {
+    std::atomic<uint64_t> word{0};
+  };
+  std::vector<Share> shares;
   alignas(kAlign) std::atomic<int> pending{0};
   alignas(kAlign) std::atomic<uint32_t> wake{0};
   std::atomic<bool> stopping{false}, in_step{false};

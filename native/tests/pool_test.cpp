@@ -82,10 +82,9 @@ void a_slow_thread_holds_back_only_what_it_took() {
   }
 }
 
-// Whoever takes them, and in whatever order their turns come: first much at once, single chunks at the end.
+// Whoever takes them: first half of a share at once, single chunks at its end.
 void what_is_taken_at_once_gets_less_towards_the_end() {
   ThreadPool pool(2);
-  const std::vector<int> want = {25, 18, 14, 10, 8, 6, 4, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1};
   for (int round = 0; round < 100; ++round) {
     std::vector<int> taken(100, 0);
     std::atomic<size_t> next{0};
@@ -93,7 +92,8 @@ void what_is_taken_at_once_gets_less_towards_the_end() {
     pool.run(100, 1, body);
     taken.resize(next);
     std::sort(taken.begin(), taken.end(), std::greater<>());
-    CHECK(taken == want);
+    CHECK(taken[0] == 25 && taken[1] == 25 && taken[2] == 12 && taken[3] == 12);
+    CHECK(taken.end()[-4] == 1);
   }
 }
 
