@@ -118,7 +118,8 @@ void execute(const AttentionNode& node, Step& s) {
   const Remainder rest(items, splits, int(items.size()) * heads, s.pool.size());
   auto body = [&](int begin, int end, int worker) {
     for (int i = begin; i < end; ++i) {
-      // The longest are last: the pool hands chunks out from both ends, and later tokens go to whom other loops gave them too.
+      // The longest are last: the last share is taken from its end and helped with from its middle, and later tokens go to whom other loops
+      // gave them too.
       const auto [at, cut] = rest.find(rest.n() - 1 - i);
       const AttnItem item = cut < 0 ? items[size_t(at / heads)] : rest.piece(items[size_t(at / heads)], cut);
       if (item.t_begin < item.t_end) attention.attend(item, at % heads, worker);
