@@ -87,10 +87,15 @@ class Remainder {
     if (cuts) rest_ = n % threads, whole_ -= rest_;
   }
   int n() const { return whole_ + rest_ * threads_; }
-  // Which item it is that has number i, and which piece of it, or -1.
+  // Which item comes at place i of the loop, and which piece of it, or -1.
   std::pair<int, int> find(int i) const {
-    if (i < whole_) return {i, -1};
-    return {whole_ + (i - whole_) / threads_, (i - whole_) % threads_};
+    // The longest last: the last share is taken from its end and helped with from its middle, and later tokens go to whom other loops gave
+    // them too.
+    if (rest_ == 0) return {whole_ - 1 - i, -1};
+    // Of each thread's share the whole ones first, which odd threads take from its end.
+    const int size = n() / threads_, thread = i / size, place = thread % 2 ? size - 1 - i % size : i % size, wholes = whole_ / threads_;
+    if (place < wholes) return {thread * wholes + place, -1};
+    return {whole_ + place - wholes, thread};
   }
   AttnItem piece(AttnItem item, int cut) const {
     const int first = item.t_begin, n = item.t_end - item.t_begin;
@@ -118,9 +123,7 @@ void execute(const AttentionNode& node, Step& s) {
   const Remainder rest(items, splits, int(items.size()) * heads, s.pool.size());
   auto body = [&](int begin, int end, int worker) {
     for (int i = begin; i < end; ++i) {
-      // The longest are last: the last share is taken from its end and helped with from its middle, and later tokens go to whom other loops
-      // gave them too.
-      const auto [at, cut] = rest.find(rest.n() - 1 - i);
+      const auto [at, cut] = rest.find(i);
       const AttnItem item = cut < 0 ? items[size_t(at / heads)] : rest.piece(items[size_t(at / heads)], cut);
       if (item.t_begin < item.t_end) attention.attend(item, at % heads, worker);
     }
