@@ -100,7 +100,7 @@ VARIANTS = (
     Variant("chunks of 7", {"max_num_batched_tokens": 7}, together=True),
     Variant("chunks of 64", {"max_num_batched_tokens": 64}, together=True),
     Variant("prefix hit", {"prefix_caching": True}, rounds=2),
-    Variant("preempted", mates=12, together=True, must_preempt=True),
+    Variant("preempted", {"watermark": 0.0}, mates=24, together=True, must_preempt=True),  # admitted to the brim, whatever the pace
     Variant("one thread", {"threads": 1}),
     Variant("logprobs asked for", params={"logprobs": 5}),
     Variant("every token flushed", {"flush_tokens": 0, "flush_ms": 0.0}),
