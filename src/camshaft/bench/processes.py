@@ -13,6 +13,11 @@ def is_alive(pid: int) -> bool:
     return _parent(pid) is not None
 
 
+def is_buried(pid: int) -> bool:
+    """Whether nothing is left of a process: it has ended, and its parent has taken note."""
+    return not Path(f"/proc/{pid}").exists()
+
+
 def children(pid: int) -> list[int]:
     """Direct children that are alive, the oldest number first."""
     return sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _parent(int(entry.name)) == pid)

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from camshaft.bench.fake_openai import FakeOpenAI, Play
-from camshaft.bench.processes import children, command_line, is_alive
+from camshaft.bench.processes import children, command_line, is_buried
 from camshaft.cluster.backend import State
 from camshaft.cluster.command import Command, CommandLauncher
 from camshaft.cluster.config import ReplicaConfig
@@ -54,10 +54,11 @@ async def test_it_comes_up_warm_answers_and_leaves_nothing() -> None:
     backend = await launcher(*FAKE).launch("a", told.append)
     assert told == ["warming"]
     family = [*keepers(), kept()]
+    assert not children(kept())
     assert isinstance((await events_of(backend, asking()))[-1], Finished)
     await backend.close()
     await backend.close()
-    assert not any(map(is_alive, family))
+    assert all(map(is_buried, family))
 
 
 async def test_a_killed_command_is_lost_with_its_last_words() -> None:
@@ -83,7 +84,7 @@ async def test_one_that_stands_still_is_lost_and_ended() -> None:
     os.kill(server, signal.SIGSTOP)
     assert "2 health checks in a row failed" in await asyncio.wait_for(backend.lost(), 20)
     await backend.close()
-    assert not is_alive(server)
+    assert is_buried(server)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ async def test_a_launch_that_is_cancelled_leaves_nothing() -> None:
             await asyncio.sleep(0.005)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert not any(map(is_alive, found))
+    assert all(map(is_buried, found))
 
 
 async def test_one_that_gives_no_token_is_not_ready() -> None:

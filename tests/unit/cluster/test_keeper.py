@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from camshaft.bench.processes import is_alive
+from camshaft.bench.processes import is_alive, is_buried
 from camshaft.cluster import keeper
 from camshaft.cluster.child import Child
 
@@ -65,7 +65,7 @@ async def test_a_deaf_family_ends_when_its_owner_asks(tmp_path: Path) -> None:
     pids = await family(tmp_path)
     child.send(signal.SIGTERM)
     await child.close(20)
-    assert not any(map(is_alive, pids))
+    assert all(map(is_buried, pids))
 
 
 async def test_a_polite_one_needs_no_killing_even_when_it_is_stopped(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ async def test_a_polite_one_needs_no_killing_even_when_it_is_stopped(tmp_path: P
     os.kill(pids[0], signal.SIGSTOP)
     child.send(signal.SIGTERM)
     assert await child.exited() == "it was killed by SIGTERM"
-    assert not any(map(is_alive, pids))
+    assert all(map(is_buried, pids))
     await child.close(1)
 
 
@@ -101,7 +101,7 @@ async def test_it_ends_with_its_keeper_too(tmp_path: Path) -> None:
 async def test_it_ends_as_the_command_does_and_takes_the_rest_along(tmp_path: Path, then: str, how: str) -> None:
     child = await Child.start(command(tmp_path, then), os.environ)
     assert await child.exited() == how
-    assert not any(is_alive(int((tmp_path / name).read_text())) for name in ("main", "daemon"))
+    assert all(is_buried(int((tmp_path / name).read_text())) for name in ("main", "daemon"))
     await child.close(1)
 
 
