@@ -180,9 +180,9 @@ void StepBatch::add_run(AttnWork& work, int row, int begin, int end) const {
 
 void StepBatch::close(AttnWork& work) const {
   split_longest(work);
-  // Longest first, so that the loop does not end with one thread at work on the longest.
+  // The longest last, where the last thread begins; among equals by token, so that a thread mostly finds those whose rows it made.
   const auto cost = [&](const AttnItem& i) { return int64_t(i.t_end - i.t_begin) * (positions_[size_t(i.t_end - 1)] + 1) / i.n_parts; };
-  std::stable_sort(work.items.begin(), work.items.end(), [&](const AttnItem& a, const AttnItem& b) { return cost(a) > cost(b); });
+  std::stable_sort(work.items.begin(), work.items.end(), [&](const AttnItem& a, const AttnItem& b) { return cost(a) < cost(b); });
 }
 
 void StepBatch::split_longest(AttnWork& work) const {

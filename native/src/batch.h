@@ -38,7 +38,7 @@ constexpr int64_t kSplitRoom = 2048;  // (token, span) pairs in a step: address 
 
 // Attention over some of a step's tokens.
 struct AttnWork {
-  std::vector<AttnItem> items;  // longest first
+  std::vector<AttnItem> items;  // longest last
   std::vector<AttnSplit> splits;
   double pairs = 0;  // (query, visible token), an upper bound
 

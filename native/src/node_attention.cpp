@@ -89,9 +89,7 @@ class Remainder {
   int n() const { return whole_ + rest_ * threads_; }
   // Which item comes at place i of the loop, and which piece of it, or -1.
   std::pair<int, int> find(int i) const {
-    // The longest last: the last share is taken from its end and helped with from its middle, and later tokens go to whom other loops gave
-    // them too.
-    if (rest_ == 0) return {whole_ - 1 - i, -1};
+    if (rest_ == 0) return {i, -1};
     // Of each thread's share the whole ones first, which odd threads take from its end.
     const int size = n() / threads_, thread = i / size, place = thread % 2 ? size - 1 - i % size : i % size, wholes = whole_ / threads_;
     if (place < wholes) return {thread * wholes + place, -1};

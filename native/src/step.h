@@ -112,10 +112,10 @@ struct Step {
     const int by_work = int(kChunk / ops_each) + 1, by_share = std::max(1, n / (8 * pool.size()));
     pool.run(n, std::max(std::min(by_work, n / pool.size()), by_share), body);
   }
-  // Makes the rows of buffer `dst` by each(t), and quantises them on the way if that is wanted: when they are many, while they lie in a core's
-  // first cache.
+  // Makes the rows of buffer `dst` by each(t), and quantises them on the way if that is wanted: a unit's rows while they lie in a core's first
+  // cache, and one loop instead of two. Fewer rows than a unit for each thread are quantised in a loop of their own.
   template <class Each> void make_rows(int dst, double ops_each, bool quantise, Each each) {
-    if (!quantise || tokens < kManyUnits * kActTile * pool.size()) {
+    if (!quantise || tokens < kActTile * pool.size()) {
       acts.forget(dst);
       return parallel(tokens, ops_each, [&](int begin, int end, int) {
         for (int t = begin; t < end; ++t) each(t);
@@ -129,7 +129,6 @@ struct Step {
       }
     });
   }
-  static constexpr int kManyUnits = 4;  // a thread
   const Buffer& buffer(int id) const { return net.buffers[size_t(id)]; }
   const Packed& weight(int id) const { return net.weights[size_t(id)]; }
   const float* vector(int id) const { return net.vectors[size_t(id)].data; }
