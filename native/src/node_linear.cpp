@@ -33,11 +33,10 @@ bool is_integer(const Network& net, Form form) { return net.int8 && net.kernels-
 void expect_weights(Step& s, int tokens, std::span<const int> ids) {
   int tiles = 0;
   for (int id : ids) tiles += s.weight(id).tiles();
-  const int share = tiles_per_share(s, tiles, tokens), chunks = ceil_div(tiles, share), threads = s.pool.size();
-  for (int worker = 0; worker < threads; ++worker) {
-    const int chunk = chunks * worker / threads;
-    const bool any = tokens <= kFewTokens && chunk < chunks * (worker + 1) / threads;
-    s.pool.expect(worker, any ? first_reading(s, ids, chunk * share, share, places_of(tokens)) : Reading{});
+  const int share = tiles_per_share(s, tiles, tokens), chunks = ceil_div(tiles, share);
+  for (int worker = 0; worker < s.pool.size(); ++worker) {
+    const auto [first, n] = s.pool.first_of(chunks, worker);
+    s.pool.expect(worker, n ? first_reading(s, ids, first * share, n * share, places_of(tokens)) : Reading{});
   }
 }
 

@@ -1,12 +1,11 @@
-// A loop is dealt out in even shares, one for each thread, and a share is one 64-bit word: where its chunks that are left end (high half) and
-// begin (low half). Even workers take the first of their own, odd ones the last: then the same tokens of one loop after another mostly fall to
-// the same core, whose caches have them. Who has none left helps the one that has most, from the other end. A word lies in its owner's
-// cache, since cores may be far from each other: on two chips of one package a line takes 0.3 us from one to the other.
+// A loop is dealt out in even shares, one for each thread (share.h). Even workers take the first of their own, odd ones the last: then the same
+// tokens of one loop after another mostly fall to the same core, whose caches have them. Who has none left helps the one that has most, from
+// the other end. Half of what a share has left is taken at once, single chunks at the end (guided self-scheduling: Polychronopoulos and Kuck,
+// IEEE ToC 1987): a core that is slower than the other keeps it waiting for little, and small chunks need not be paid for one by one.
 //
-// A thread takes chunks with a compare-and-swap, so one that wakes late finds the words exhausted and touches nothing else; the caller waits
-// for chunks that were taken, never for threads. The loop's other fields are written before the words are published and stay until every
-// taken chunk is done. Half of what a share has left is taken at once, single chunks at the end (guided self-scheduling: Polychronopoulos and
-// Kuck, IEEE ToC 1987): a core that is slower than the other keeps it waiting for little, and small chunks need not be paid for one by one.
+// A thread takes chunks with a compare-and-swap, so one that wakes late finds the shares exhausted and touches nothing else; the caller waits
+// for chunks that were taken, never for threads. A loop stays in the shares until every taken chunk is done. The caller has its own first piece
+// without asking: who asks waits until all that it wrote has reached the other cores.
 //
 // A worker whose core somebody else takes in the middle of a chunk holds everybody up for a time slice. It is then told to stay away for a
 // while, so that a pool on a busy machine is not slower than fewer threads would be.
@@ -15,10 +14,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "ahead.h"
 #include "float_mode.h"
+#include "share.h"
 
 #ifdef __linux__
 #include <pthread.h>
@@ -49,14 +52,14 @@ inline void pause() {
 #endif
 }
 
-// Spins until `done()`, and does `meanwhile` all along; false if it was not so within kSpin, or, while `in_step`, kSpinInStep.
-template <class Done, class Meanwhile> bool spin(const std::atomic<bool>& in_step, Done done, Meanwhile meanwhile) {
+// Spins until `done()`, and fetches `ahead` all along; false if it was not so within kSpin, or, while `in_step`, kSpinInStep.
+template <class Done> bool spin(const std::atomic<bool>& in_step, Done done, Ahead& ahead) {
   const auto began = Clock::now();
   Clock::duration spun{0};
   do {
     for (int i = 0; i < kPausesPerCheck; ++i) {
       if (done()) return true;
-      meanwhile();
+      if (!ahead.fetch()) pause();
     }
     spun = Clock::now() - began;
   } while (spun < kSpin || (spun < kSpinInStep && in_step.load(std::memory_order_relaxed)));
@@ -103,30 +106,6 @@ class Places {
 };
 #endif
 
-// What one thread will read soon, fetched piece by piece while it has nothing else to do: a piece of each place in turn.
-class alignas(kAlign) Ahead {
- public:
-  void set(const Reading& r) {
-    end_.store(0, std::memory_order_relaxed);  // a mixture of an old and a new reading costs a useless fetch; a fetch cannot fault
-    data_.store(reinterpret_cast<uintptr_t>(r.data), std::memory_order_relaxed);
-    apart_.store(r.apart, std::memory_order_relaxed);
-    places_.store(size_t(r.places), std::memory_order_relaxed);
-    next_.store(0, std::memory_order_relaxed);
-    end_.store(r.bytes / kPiece * size_t(r.places), std::memory_order_relaxed);
-  }
-  void fetch_or_pause() {
-    if (next_.load(std::memory_order_relaxed) >= end_.load(std::memory_order_relaxed)) return pause();
-    const size_t piece = next_.fetch_add(1, std::memory_order_relaxed), places = places_.load(std::memory_order_relaxed);
-    const uintptr_t at = data_.load(std::memory_order_relaxed) + piece % places * apart_.load(std::memory_order_relaxed) + piece / places * kPiece;
-    for (uintptr_t line = 0; line < kPiece; line += kAlign) __builtin_prefetch(reinterpret_cast<const void*>(at + line), 0, 2);
-  }
-
- private:
-  static constexpr uintptr_t kPiece = 1024;  // about as long as a few pauses
-  std::atomic<uintptr_t> data_{0};
-  std::atomic<size_t> apart_{0}, places_{1}, next_{0}, end_{0};  // the last two in pieces
-};
-
 // How long one worker stays away: twice as long as before each time that it loses its core soon after it was back. One that keeps it for
 // much longer than it then loses it stays: all threads together are faster than one less, the waiting included.
 class Leave {
@@ -144,19 +123,16 @@ class Leave {
   Clock::time_point back_{};
 };
 
-struct Loop {
-  const LoopBody* body = nullptr;
-  int n = 0, grain = 1;
-  void chunks(uint32_t first, uint32_t count, int worker) const {
-    const int begin = int(first) * grain;
-    (*body)(begin, std::min(n, begin + int(count) * grain), worker);
-  }
-};
+Piece share_of(uint32_t chunks, int threads, int worker) {
+  const auto from = [&](int i) { return uint32_t(uint64_t(chunks) * uint64_t(i) / uint64_t(threads)); };
+  return {from(worker), from(worker + 1) - from(worker)};
+}
+constexpr bool takes_last(int worker) { return worker % 2 != 0; }
 
 }  // namespace
 
 struct ThreadPool::State {
-  State(int threads, bool pinned) : shares(size_t(threads)), ahead(size_t(threads)), places(pinned, threads) {
+  State(int threads, bool pinned) : shares(size_t(threads)), ahead(size_t(threads)), expected(size_t(threads)), places(pinned, threads) {
     workers.reserve(size_t(threads - 1));
     try {
       for (int i = 1; i < threads; ++i) workers.emplace_back([this, i] { work(i); });
@@ -169,37 +145,39 @@ struct ThreadPool::State {
 
   void stop() {
     stopping.store(true, std::memory_order_relaxed);
-    wake_all();
+    call_all();
     for (std::thread& t : workers) t.join();
   }
 
-  void wake_all() {
-    wake.fetch_add(1);
-    wake.notify_all();  // a system call only if somebody sleeps
+  void call_all() {
+    for (size_t i = 1; i < shares.size(); ++i) shares[i].call();
+    wake_sleepers();
   }
 
-  // Takes chunks until there are none; returns how many it ran.
+  // After a call: a worker that was not yet among the sleepers here sees the call before it sleeps.
+  void wake_sleepers() {
+    if (sleepers.fetch_add(0) == 0) return;
+    for (size_t i = 1; i < shares.size(); ++i) shares[i].notify();
+  }
+
+  void sleep(Share& own, uint32_t known) {
+    sleepers.fetch_add(1);
+    own.wait(known);
+    sleepers.fetch_sub(1);
+  }
+
+  // Takes chunks until there are none; returns how many it ran. Of its own share a worker takes until it is empty, of another's once: it may
+  // have become the wrong one to help.
   int drain(int worker) {
-    int ran = take_from(worker, worker);
-    for (int other = fullest(); other >= 0; other = fullest()) ran += take_from(other, worker);
-    return ran;
-  }
-
-  // Of its own share a worker takes until it is empty, of another's once: it may have become the wrong one to help.
-  int take_from(int owner, int worker) {
-    std::atomic<uint64_t>& word = shares[size_t(owner)].word;
-    const bool last = (owner % 2 != 0) == (owner == worker);
     int ran = 0;
-    uint64_t seen = word.load(std::memory_order_acquire);
-    while (const uint32_t left = left_of(seen)) {
-      const uint32_t count = std::max(1u, left / 2);
-      const uint64_t less = last ? seen - (uint64_t(count) << 32) : seen + count;
-      if (!word.compare_exchange_weak(seen, less, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-      loop.chunks(last ? uint32_t(less >> 32) : uint32_t(seen), count, worker);
-      ran += int(count);
-      if (owner != worker) break;
-      seen = word.load(std::memory_order_acquire);
-    }
+    const auto took = [&](Share& share, bool last) {
+      const Piece piece = share.take(last);
+      if (piece.count) share.loop().run(piece, worker);
+      ran += int(piece.count);
+      return piece.count > 0;
+    };
+    while (took(shares[size_t(worker)], takes_last(worker))) {}
+    for (int other = fullest(); other >= 0; other = fullest()) took(shares[size_t(other)], !takes_last(other));
     return ran;
   }
 
@@ -208,18 +186,18 @@ struct ThreadPool::State {
     int found = -1;
     uint32_t most = 0;
     for (size_t i = 0; i < shares.size(); ++i)
-      if (const uint32_t left = left_of(shares[i].word.load(std::memory_order_acquire)); left > most) most = left, found = int(i);
+      if (const uint32_t left = shares[i].left(); left > most) most = left, found = int(i);
     return found;
   }
-  static uint32_t left_of(uint64_t word) { return uint32_t(word >> 32) > uint32_t(word) ? uint32_t(word >> 32) - uint32_t(word) : 0; }
 
   void work(int worker) {
     const FloatMode mode;
+    Share& own = shares[size_t(worker)];
     uint32_t known = 0;
     Leave leave;
     while (true) {
-      if (!spin(in_step, [&] { return wake.load(std::memory_order_acquire) != known; }, [&] { ahead[size_t(worker)].fetch_or_pause(); })) wake.wait(known);
-      known = wake.load(std::memory_order_acquire);
+      if (!spin(in_step, [&] { return own.calls() != known; }, ahead[size_t(worker)])) sleep(own, known);
+      known = own.calls();
       if (stopping.load(std::memory_order_relaxed)) return;
       if (sent_away.load(std::memory_order_acquire) == worker) {
         sent_away.store(0, std::memory_order_relaxed);
@@ -232,21 +210,25 @@ struct ThreadPool::State {
     }
   }
 
-  void run(const Loop& next) {
-    const int chunks = ceil_div(next.n, next.grain);
-    loop = next;
-    pending.store(chunks, std::memory_order_relaxed);
-    for (size_t i = 0, n = shares.size(); i < n; ++i) {
-      const uint64_t begin = uint64_t(chunks) * i / n, end = uint64_t(chunks) * (i + 1) / n;
-      shares[i].word.store(end << 32 | begin, std::memory_order_release);
+  void run(const Loop& loop) {
+    const auto chunks = uint32_t(ceil_div(loop.n, loop.grain));
+    const int threads = int(shares.size());
+    pending.store(int(chunks), std::memory_order_relaxed);
+    for (int i = threads - 1; i > 0; --i) {
+      const Piece share = share_of(chunks, threads, i);
+      shares[size_t(i)].put(loop, share.begin, share.begin + share.count);
     }
-    wake_all();
+    const Piece share = share_of(chunks, threads, 0), mine = half_of(share.begin, share.begin + share.count, takes_last(0));
+    shares[0].put(loop, mine.begin + mine.count, share.begin + share.count);
+    if (sleepers.load(std::memory_order_relaxed) > 0) wake_sleepers();  // who sleeps on would do nothing of a long piece
     const auto began = Clock::now();
-    const int ran = drain(0);
+    if (mine.count) loop.run(mine, 0);
+    hand_on_expected();
+    wake_sleepers();
+    const int ran = int(mine.count) + drain(0);
     const auto ready = Clock::now();
     pending.fetch_sub(ran, std::memory_order_acq_rel);
-    const auto finished = [&] { return pending.load(std::memory_order_acquire) == 0; };
-    if (spin(in_step, finished, [&] { ahead[0].fetch_or_pause(); })) return;
+    if (spin(in_step, [&] { return pending.load(std::memory_order_acquire) == 0; }, ahead[0])) return;
     for (int left = pending.load(std::memory_order_acquire); left != 0; left = pending.load(std::memory_order_acquire)) pending.wait(left);
     const auto waited = Clock::now() - ready;
     if (ran == 0 || waited < kLate + (ready - began) / ran * kLateChunks) return;
@@ -255,33 +237,43 @@ struct ThreadPool::State {
     sent_away.store(finisher.load(std::memory_order_relaxed), std::memory_order_release);
   }
 
+  // While workers are at work: one that waits for it would lose its place in `ahead` to the caller's writing.
+  void hand_on_expected() {
+    for (size_t i = 0; i < expected.size(); ++i)
+      if (expected[i]) ahead[i].set(*std::exchange(expected[i], std::nullopt));
+  }
+
   std::vector<std::thread> workers;
-  struct alignas(kAlign) Share {
-    std::atomic<uint64_t> word{0};
-  };
   std::vector<Share> shares;
-  alignas(kAlign) std::atomic<int> pending{0};
-  alignas(kAlign) std::atomic<uint32_t> wake{0};
-  std::atomic<bool> stopping{false}, in_step{false};
-  std::atomic<int> finisher{0};   // the worker that gave chunks back last
+  std::vector<Ahead> ahead;  // of each thread
+  std::vector<std::optional<Reading>> expected;
+  Places places;
+  // What workers read at every loop lies apart from what is written at every loop.
+  alignas(kAlign) std::atomic<bool> stopping{false};
+  std::atomic<bool> in_step{false};
   std::atomic<int> sent_away{0};  // the worker that was late; 0: none
   std::atomic<Clock::rep> lost{0};  // what the others waited for it
-  Loop loop;
-  std::vector<Ahead> ahead;  // of each thread
-  Places places;
+  alignas(kAlign) std::atomic<int> pending{0};
+  std::atomic<int> finisher{0};  // the worker that gave chunks back last
+  alignas(kAlign) std::atomic<int> sleepers{0};
 };
 
 ThreadPool::ThreadPool(int threads, bool pinned) : state_(std::make_unique<State>(std::max(1, threads), pinned)) {}
 ThreadPool::~ThreadPool() = default;
-void ThreadPool::expect(int worker, const Reading& reading) { state_->ahead[size_t(worker)].set(reading); }
+void ThreadPool::expect(int worker, const Reading& reading) { state_->expected[size_t(worker)] = reading; }
 int ThreadPool::size() const { return int(state_->workers.size()) + 1; }
+
+std::pair<int, int> ThreadPool::first_of(int chunks, int worker) const {
+  const Piece share = share_of(uint32_t(chunks), size(), worker), first = half_of(share.begin, share.begin + share.count, takes_last(worker));
+  return {int(first.begin), int(first.count)};
+}
 
 ThreadPool::Step::Step(ThreadPool& pool) : pool_(pool) {
   State& state = *pool.state_;
   if (state.workers.empty()) return;
   state.places.keep_off_the_callers(state.workers);
   state.in_step.store(true, std::memory_order_relaxed);
-  state.wake_all();  // by the first loop they are there
+  state.call_all();  // by the first loop they are there
 }
 
 ThreadPool::Step::~Step() { pool_.state_->in_step.store(false, std::memory_order_relaxed); }
@@ -290,12 +282,9 @@ void ThreadPool::run(int n, int grain, LoopBody body) {
   if (n <= 0) return;
   const FloatMode mode;
   const Loop loop{&body, n, std::max(1, grain)};
-  if (n <= loop.grain || state_->workers.empty()) {
-    // Alone there is nothing to hand out and nobody to wake.
-    for (int i = 0; i < ceil_div(n, loop.grain); ++i) loop.chunks(uint32_t(i), 1, 0);
-    return;
-  }
-  state_->run(loop);
+  // Alone there is nothing to hand out and nobody to wake.
+  if (n <= loop.grain || state_->workers.empty()) body(0, n, 0);
+  else state_->run(loop);
 }
 
 }  // namespace camshaft

@@ -2,6 +2,8 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <utility>
+
 #include "camshaft/view.h"
 
 namespace camshaft {
@@ -48,6 +50,8 @@ class ThreadPool {
   // What `worker` will most likely read first in the loop after the next, or nothing. While it waits for others it fetches that into its
   // caches, so that memory does not rest while one thread works alone. Only a hint: it is never read, and may be anything.
   void expect(int worker, const Reading& reading);
+  // Which of a loop's chunks `worker` takes first if nobody is late: where they begin, and how many.
+  std::pair<int, int> first_of(int chunks, int worker) const;
  private:
   struct State;
   std::unique_ptr<State> state_;
