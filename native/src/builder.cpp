@@ -23,6 +23,21 @@ Form form_for(const std::string& name, FileType type) {
   throw std::invalid_argument("form '" + name + "' is unknown: q8, q4 or nothing");
 }
 
+// Gives each attention what is done to its heads right before it, so that a token's are turned and written in one go.
+void join_heads(std::vector<Node>& nodes) {
+  std::vector<Node> joined;
+  for (Node& node : nodes) {
+    if (auto* attention = std::get_if<AttentionNode>(&node))
+      for (; !joined.empty(); joined.pop_back()) {
+        if (const auto* norm = std::get_if<HeadNormNode>(&joined.back())) attention->before.insert(attention->before.begin(), *norm);
+        else if (const auto* rope = std::get_if<RopeNode>(&joined.back())) attention->before.insert(attention->before.begin(), *rope);
+        else break;
+      }
+    joined.push_back(std::move(node));
+  }
+  nodes = std::move(joined);
+}
+
 // Tells each node that reads weights which come after its own; after the head those of the next step's first layer.
 void link_weights(std::vector<Node>& nodes) {
   std::vector<int> next;
@@ -299,6 +314,7 @@ std::unique_ptr<Program> Builder::build() {
   require(parts().headed, "a program ends with a head");
   for (size_t g = 0; g < parts().net->group_windows.size(); ++g)
     require(parts().net->group_windows[g] >= 0, "no attention uses KV group " + std::to_string(g));
+  join_heads(parts().net->nodes);
   link_weights(parts().net->nodes);
   mark_quantised(*parts().net);
   auto program = std::make_unique<Program::Parts>(std::move(parts().net), std::move(parts().pool), std::move(parts().kv));

@@ -34,7 +34,9 @@ struct NormNode { int dst, src, weight; float eps; bool quantise = false; };
 struct HeadNormNode { HeadsSpec heads; int weight; float eps; };
 struct LinearNode { int src; std::vector<PartSpec> parts; bool accumulate; std::vector<int> next = {}; };  // next: the weights that a step reads after these
 struct RopeNode { HeadsSpec heads; int table; };
-struct AttentionNode { AttentionSpec spec; bool taken_alone = false; };  // taken_alone: nothing behind it reads other rows
+using HeadsNode = std::variant<HeadNormNode, RopeNode>;
+// before: what happens to each token's queries and keys on the way to the cache. taken_alone: nothing behind it reads other rows.
+struct AttentionNode { AttentionSpec spec; std::vector<HeadsNode> before = {}; bool taken_alone = false; };
 struct GateNode { GateSpec spec; bool gelu; bool quantise = false; };
 struct AddNode { int dst, a, b; };
 struct TakeNode { int dst, src; };

@@ -23,19 +23,24 @@ void fetch_lines(const KvLayer& layer, const int32_t* table, int pos) {
   }
 }
 
-void write_kv(const AttentionSpec& a, const KvLayer& layer, Step& s) {
+void write_kv(const AttentionNode& node, const KvLayer& layer, Step& s) {
+  const AttentionSpec& a = node.spec;
   const Buffer& kv = s.buffer(a.kv);
   const auto fetch = [&](int t) { fetch_lines(layer, table_of(s, s.batch.row_of(t), a.group), s.batch.position(t)); };
   constexpr double kCost = 4;  // operations an element; threads that share the lines of a few tokens only wait for each other
-  s.parallel(s.tokens, kCost * layer.n_kv_heads * layer.head_dim, [&](int begin, int end, int) {
+  double ops = kCost * layer.n_kv_heads * layer.head_dim;
+  for (const HeadsNode& before : node.before) std::visit([&](const auto& n) { ops += n.heads.n_heads * n.heads.head_dim; }, before);
+  s.parallel(s.tokens, ops, [&](int begin, int end, int) {
     fetch(begin);
     for (int t = begin; t < end; ++t) {
       // The next token of a row mostly lies beside this one.
       if (t + 1 < end && (s.batch.row_of(t + 1) != s.batch.row_of(t) || s.batch.position(t + 1) % kSubBlock == 0)) fetch(t + 1);
+      for (const HeadsNode& before : node.before) std::visit([&](const auto& n) { apply(n, s, t); }, before);
       const KvWriteArgs args{layer, table_of(s, s.batch.row_of(t), a.group)};
       s.net.kernels->kv_write(args, s.batch.position(t), kv.rows[t] + a.k_col, kv.rows[t] + a.v_col);
     }
   });
+  for (const HeadsNode& before : node.before) std::visit([&](const auto& n) { s.acts.forget(n.heads.buf); }, before);
 }
 
 // One attention node of one step.
@@ -110,8 +115,8 @@ class Remainder {
 void execute(const AttentionNode& node, Step& s) {
   const AttentionSpec& a = node.spec;
   const KvLayer layer = s.kv.layer(a.layer);
-  write_kv(a, layer, s);
-  s.times.lap("kv_write");
+  write_kv(node, layer, s);
+  s.times.lap(Work::kv_write);
   const Buffer &q = s.buffer(a.q), &dst = s.buffer(a.dst);
   const AttnWork& work = s.batch.attention(node.taken_alone);
   const auto& [items, splits, pairs] = work;
@@ -140,7 +145,7 @@ void execute(const AttentionNode& node, Step& s) {
     for (int i = begin; i < end; ++i) attention.merge(splits[size_t(i / heads)], i % heads, worker);
   });
   s.acts.forget(a.dst);
-  s.times.lap("attention");
+  s.times.lap(Work::attention);
 }
 
 }  // namespace camshaft

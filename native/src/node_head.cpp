@@ -94,13 +94,13 @@ class Slice {
 }  // namespace
 
 void execute(const HeadNode& node, Step& s) {
-  s.times.lap("head");
+  s.times.lap(Work::head);
   for (int first = 0; first < s.tokens; first += kHeadSlice) {
     Slice slice(node, s, first, std::min(kHeadSlice, s.tokens - first));
     slice.multiply();
-    s.times.lap("head");
+    s.times.lap(Work::head);
     slice.judge();
-    s.times.lap("sample");
+    s.times.lap(Work::sample);
   }
 }
 

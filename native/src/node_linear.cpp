@@ -4,12 +4,25 @@
 namespace camshaft {
 namespace {
 
-constexpr int kFewTokens = 4;                 // up to which memory sets the pace
 constexpr size_t kExpectedBytes = 256 << 10;  // of each thread: half of a second-level cache of 512 KiB
 constexpr int kBlockBytes = 192 << 10;        // quantised input of a token block: well inside a second-level cache of 512 KiB, weights beside it
 
 // From how many places of its chunk a kernel reads at once.
 constexpr int places_of(int tokens) { return tokens == 1 ? 4 : tokens == 2 ? 2 : 1; }
+
+// Tiles and bytes of several matrices together.
+struct Size {
+  int tiles = 0;
+  size_t bytes = 0;
+  void add(const Packed& w) { tiles += w.tiles(), bytes += packed_bytes(w.form, w.rows, w.cols); }
+};
+
+// How many tiles make a chunk: enough to be worth handing out, in bytes of weights times tokens.
+int tiles_per_chunk(const Step& s, const Size& size, int tokens) {
+  constexpr double kWorthIt = 24'000;
+  const double tile_work = double(size.bytes) / size.tiles * (tokens / 4.0 + 1);
+  return std::max(int(kWorthIt / tile_work) + 1, tiles_per_share(s, size.tiles, tokens));
+}
 
 // Where a thread begins that multiplies `n` tiles from tile `begin` on, counted over all of these weights.
 Reading first_reading(const Step& s, std::span<const int> ids, int begin, int n, int places) {
@@ -31,19 +44,19 @@ bool is_integer(const Network& net, Form form) { return net.int8 && net.kernels-
 
 // Each worker expects its own share. Were all to fetch the same, one would run ahead of the others.
 void expect_weights(Step& s, int tokens, std::span<const int> ids) {
-  int tiles = 0;
-  for (int id : ids) tiles += s.weight(id).tiles();
-  const int share = tiles_per_share(s, tiles, tokens), chunks = ceil_div(tiles, share);
+  Size size;
+  for (int id : ids) size.add(s.weight(id));
+  const int grain = size.tiles ? tiles_per_chunk(s, size, tokens) : 1, chunks = ceil_div(size.tiles, grain);
   for (int worker = 0; worker < s.pool.size(); ++worker) {
     const auto [first, n] = s.pool.first_of(chunks, worker);
-    s.pool.expect(worker, n ? first_reading(s, ids, first * share, n * share, places_of(tokens)) : Reading{});
+    s.pool.expect(worker, n ? first_reading(s, ids, first * grain, n * grain, places_of(tokens)) : Reading{});
   }
 }
 
 int tiles_per_share(const Step& s, int tiles, int tokens) {
-  // Where memory sets the pace one chunk a thread is best: a kernel reads from a few places of its chunk at once, and the longer each is, the
-  // less often memory is found unprepared. Elsewhere they are small, so that cores of unlike speed end together.
-  const int shares = tokens <= kFewTokens ? 1 : 24;
+  // Where a kernel reads from a few places of its chunk at once, one chunk a thread is best: the longer each is, the less often memory is
+  // found unprepared. Elsewhere they are small, so that cores of unlike speed end together.
+  const int shares = places_of(tokens) > 1 ? 1 : 24;
   return std::max(1, ceil_div(tiles, shares * s.pool.size()));
 }
 
@@ -89,29 +102,24 @@ int ActCache::open(const Network& net, int cols, int tokens, int source) {
     blocks_.push_back({{data_ + at, n, cols}, first});
   }
   source_ = source, cols_ = cols, tokens_ = tokens;
-  return ceil_div(tokens, kActTile);
+  return ceil_div(tokens, kActUnit);
 }
 
 void ActCache::quantise(const Network& net, Rows x, int unit) const {
   // A block's size is a multiple of kActTile, so a unit lies in one block.
-  const Block& b = blocks_[size_t(unit * kActTile / block_tokens(cols_, tokens_))];
-  const int t = unit * kActTile - b.first, end = std::min(t + kActTile, b.acts.tokens);
+  const Block& b = blocks_[size_t(unit * kActUnit / block_tokens(cols_, tokens_))];
+  const int t = unit * kActUnit - b.first, end = std::min(t + kActUnit, b.acts.tokens);
   net.kernels->quantize({x[b.first], x.stride}, cols_, t, end, b.acts.tokens, const_cast<uint8_t*>(b.acts.data));
 }
 
 void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const LinearJob> jobs, bool accumulate, std::span<const int> next) {
   if (tokens == 0) return;
   bool any_integer = false;
-  int tiles = 0;
-  size_t bytes = 0;
-  for (const LinearJob& job : jobs) {
-    any_integer |= is_integer(s.net, job.w->form);
-    tiles += job.w->tiles();
-    bytes += packed_bytes(job.w->form, job.w->rows, job.w->cols);
-  }
+  Size size;
+  for (const LinearJob& job : jobs) any_integer |= is_integer(s.net, job.w->form), size.add(*job.w);
   std::span<const ActCache::Block> quantised;
   if (any_integer) quantised = s.acts.get(s.net, s.pool, x, cols, tokens, src);
-  s.times.lap("quantize");
+  s.times.lap(Work::quantize);
 
   const int block = ActCache::block_tokens(cols, tokens), n_blocks = ceil_div(tokens, block);
   const auto run_tiles = [&](int b, int begin, int end) {
@@ -126,14 +134,11 @@ void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const Li
       run_kernel(*s.net.kernels, args, t0, t1);
     }
   };
-  // Chunks small enough to level out a slow core, large enough (in bytes of weights times tokens) to be worth handing out.
-  const double tile_work = double(bytes) / tiles * std::min(tokens, block) / 4 + double(bytes) / tiles;
-  const int by_work = int(24'000 / tile_work) + 1, by_share = tiles_per_share(s, tiles, tokens);
-  const int grain = std::max(by_work, by_share), chunks = ceil_div(tiles, grain);
+  const int grain = tiles_per_chunk(s, size, std::min(tokens, block)), chunks = ceil_div(size.tiles, grain);
   auto body = [&](int begin, int end, int) {
     for (int i = begin; i < end;) {
       const int b = i / chunks, next = std::min(end, (b + 1) * chunks), t = i % chunks * grain;
-      run_tiles(b, t, std::min(tiles, t + (next - i) * grain));
+      run_tiles(b, t, std::min(size.tiles, t + (next - i) * grain));
       i = next;
     }
   };
@@ -151,7 +156,7 @@ void execute(const LinearNode& node, Step& s) {
   }
   multiply(s, node.src, src.rows, src.width, s.tokens, {jobs, node.parts.size()}, node.accumulate, node.next);
   for (const PartSpec& p : node.parts) s.acts.forget(p.dst);
-  s.times.lap("linear");
+  s.times.lap(Work::linear);
 }
 
 }  // namespace camshaft

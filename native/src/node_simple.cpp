@@ -15,7 +15,7 @@ void execute(const EmbedNode& node, Step& s) {
     }
   });
   s.acts.forget(node.dst);
-  s.times.lap("embed");
+  s.times.lap(Work::embed);
 }
 
 void execute(const NormNode& node, Step& s) {
@@ -23,37 +23,38 @@ void execute(const NormNode& node, Step& s) {
   const float* w = s.vector(node.weight);
   s.make_rows(node.dst, src.width, node.quantise,
               [&](int t) { s.net.kernels->rms_norm(src.rows[t], w, src.width, node.eps, dst.rows[t]); });
-  s.times.lap("norm");
+  s.times.lap(Work::norm);
 }
 
-void execute(const HeadNormNode& node, Step& s) {
+void apply(const HeadNormNode& node, const Step& s, int t) {
   const HeadsSpec& h = node.heads;
-  const Buffer& buf = s.buffer(h.buf);
-  const float* w = s.vector(node.weight);
-  s.parallel(s.tokens, h.n_heads * h.head_dim, [&](int begin, int end, int) {
-    for (int t = begin; t < end; ++t)
-      for (int i = 0; i < h.n_heads; ++i) {
-        float* x = buf.rows[t] + h.col + i * h.head_dim;
-        s.net.kernels->rms_norm(x, w, h.head_dim, node.eps, x);
-      }
-  });
-  s.acts.forget(h.buf);
-  s.times.lap("norm");
+  for (int i = 0; i < h.n_heads; ++i) {
+    float* x = s.buffer(h.buf).rows[t] + h.col + i * h.head_dim;
+    s.net.kernels->rms_norm(x, s.vector(node.weight), h.head_dim, node.eps, x);
+  }
 }
 
-void execute(const RopeNode& node, Step& s) {
+void apply(const RopeNode& node, const Step& s, int t) {
   const HeadsSpec& h = node.heads;
-  const Buffer& buf = s.buffer(h.buf);
   const RopeTable& table = s.net.ropes[size_t(node.table)];
-  s.parallel(s.tokens, h.n_heads * h.head_dim, [&](int begin, int end, int) {
-    for (int t = begin; t < end; ++t) {
-      const int64_t at = int64_t(s.batch.position(t)) * table.half;
-      s.net.kernels->rope(buf.rows[t] + h.col, h.n_heads, h.head_dim, table.cos + at, table.sin + at, table.half);
-    }
-  });
-  s.acts.forget(h.buf);
-  s.times.lap("rope");
+  const int64_t at = int64_t(s.batch.position(t)) * table.half;
+  s.net.kernels->rope(s.buffer(h.buf).rows[t] + h.col, h.n_heads, h.head_dim, table.cos + at, table.sin + at, table.half);
 }
+
+namespace {
+
+template <class Node> void apply_to_all(const Node& node, Step& s, Work work) {
+  s.parallel(s.tokens, node.heads.n_heads * node.heads.head_dim, [&](int begin, int end, int) {
+    for (int t = begin; t < end; ++t) apply(node, s, t);
+  });
+  s.acts.forget(node.heads.buf);
+  s.times.lap(work);
+}
+
+}  // namespace
+
+void execute(const HeadNormNode& node, Step& s) { apply_to_all(node, s, Work::norm); }
+void execute(const RopeNode& node, Step& s) { apply_to_all(node, s, Work::rope); }
 
 void execute(const GateNode& node, Step& s) {
   const GateSpec& g = node.spec;
@@ -61,7 +62,7 @@ void execute(const GateNode& node, Step& s) {
   const auto gate = node.gelu ? s.net.kernels->gelu_mul : s.net.kernels->silu_mul;
   s.make_rows(g.dst, 4.0 * g.n, node.quantise,
               [&](int t) { gate(src.rows[t] + g.gate_col, src.rows[t] + g.up_col, g.n, dst.rows[t]); });
-  s.times.lap("gate");
+  s.times.lap(Work::gate);
 }
 
 void execute(const AddNode& node, Step& s) {
@@ -70,7 +71,7 @@ void execute(const AddNode& node, Step& s) {
     for (int t = begin; t < end; ++t) s.net.kernels->add(a.rows[t], b.rows[t], dst.width, dst.rows[t]);
   });
   s.acts.forget(node.dst);
-  s.times.lap("add");
+  s.times.lap(Work::add);
 }
 
 void execute(const TakeNode& node, Step& s) {
@@ -80,7 +81,7 @@ void execute(const TakeNode& node, Step& s) {
     std::memcpy(dst.rows[int64_t(i)], src.rows[taken[i].token], size_t(src.width) * sizeof(float));
   s.tokens = int(taken.size());
   s.acts.forget();  // the same buffer has other rows from here on
-  s.times.lap("take_rows");
+  s.times.lap(Work::take_rows);
 }
 
 }  // namespace camshaft

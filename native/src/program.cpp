@@ -97,7 +97,7 @@ std::vector<RowOutput> Program::run(const Batch& batch) {
   p.kept.assign(p.keeping ? p.batch.taken().size() * size_t(p.net->limits.vocab_size) : 0, 0.0f);
   for (const CopySpec& c : batch.copies) p.kv.copy(c.src, c.dst);
   p.acts.forget();
-  p.times.lap("prepare");
+  p.times.lap(Work::prepare);
   float* kept = p.keeping ? p.kept.data() : nullptr;
   Step step{*p.net, *p.pool, p.kv, p.slots, p.batch, p.acts, p.sampler, p.times, p.scratch, p.parts, out, p.head, p.logits, kept,
             p.batch.tokens()};

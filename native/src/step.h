@@ -1,7 +1,7 @@
 // What the nodes of one step work on. A node is executed by the overload of execute() for its type.
 #pragma once
+#include <array>
 #include <chrono>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -12,25 +12,34 @@
 
 namespace camshaft {
 
-// Seconds per kind of work, charged from one lap to the next: a single reading of the clock a node.
+enum class Work { prepare, embed, norm, quantize, linear, rope, kv_write, attention, gate, add, take_rows, head, sample, count };
+
+// Time per kind of work, charged from one lap to the next: a single reading of the clock a node.
 class LapTimes {
  public:
   void start() { last_ = Clock::now(); }
-  void lap(const char* kind) {
+  void lap(Work kind) {
     const auto now = Clock::now();
-    seconds_[kind] += std::chrono::duration<double>(now - last_).count();
+    spent_[size_t(kind)] += now - last_;
     last_ = now;
   }
+  // The seconds of every kind that took any.
   std::vector<std::pair<std::string, double>> take() {
-    std::vector<std::pair<std::string, double>> all(seconds_.begin(), seconds_.end());
-    seconds_.clear();
+    static constexpr const char* kNames[] = {"prepare",   "embed", "norm", "quantize",  "linear", "rope",  "kv_write",
+                                             "attention", "gate",  "add",  "take_rows", "head",   "sample"};
+    static_assert(std::size(kNames) == kKinds);
+    std::vector<std::pair<std::string, double>> all;
+    for (size_t i = 0; i < kKinds; ++i)
+      if (spent_[i] != Clock::duration(0)) all.emplace_back(kNames[i], std::chrono::duration<double>(spent_[i]).count());
+    spent_ = {};
     return all;
   }
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr size_t kKinds = size_t(Work::count);
   Clock::time_point last_;
-  std::map<std::string, double, std::less<>> seconds_;
+  std::array<Clock::duration, kKinds> spent_{};
 };
 
 // The quantised rows of one buffer, in blocks of tokens that fit a core's second-level cache. The next linear node that reads the same,
@@ -46,7 +55,7 @@ class ActCache {
   // Blocks of `tokens` rows of x; quantises unless buffer `source` is what it quantised last.
   std::span<const Block> get(const Network& net, ThreadPool& pool, Rows x, int cols, int tokens, int source);
   // The same piece by piece, for who makes the rows: opens the cache for `tokens` rows of buffer `source`, cut into a number of units, which
-  // all have to be quantised then, by any threads. Unit i is the kActTile tokens from i * kActTile on.
+  // all have to be quantised then, by any threads. Unit i is the kActUnit tokens from i * kActUnit on.
   int open(const Network& net, int cols, int tokens, int source);
   void quantise(const Network& net, Rows x, int unit) const;
   void forget(int buffer) {
@@ -112,19 +121,20 @@ struct Step {
     const int by_work = int(kChunk / ops_each) + 1, by_share = std::max(1, n / (8 * pool.size()));
     pool.run(n, std::max(std::min(by_work, n / pool.size()), by_share), body);
   }
+  static constexpr double kQuantiseOps = 3;  // a value
   // Makes the rows of buffer `dst` by each(t), and quantises them on the way if that is wanted: a unit's rows while they lie in a core's first
   // cache, and one loop instead of two. Fewer rows than a unit for each thread are quantised in a loop of their own.
   template <class Each> void make_rows(int dst, double ops_each, bool quantise, Each each) {
-    if (!quantise || tokens < kActTile * pool.size()) {
+    if (!quantise || tokens < kActUnit * pool.size()) {
       acts.forget(dst);
       return parallel(tokens, ops_each, [&](int begin, int end, int) {
         for (int t = begin; t < end; ++t) each(t);
       });
     }
     const Buffer& made = buffer(dst);
-    parallel(acts.open(net, made.width, tokens, dst), kActTile * (ops_each + made.width), [&](int begin, int end, int) {
+    parallel(acts.open(net, made.width, tokens, dst), kActUnit * (ops_each + kQuantiseOps * made.width), [&](int begin, int end, int) {
       for (int unit = begin; unit < end; ++unit) {
-        for (int t = unit * kActTile; t < std::min(tokens, (unit + 1) * kActTile); ++t) each(t);
+        for (int t = unit * kActUnit; t < std::min(tokens, (unit + 1) * kActUnit); ++t) each(t);
         acts.quantise(net, made.rows, unit);
       }
     });
@@ -140,6 +150,9 @@ void execute(const HeadNormNode& node, Step& step);
 void execute(const LinearNode& node, Step& step);
 void execute(const RopeNode& node, Step& step);
 void execute(const AttentionNode& node, Step& step);
+// The same for token t alone.
+void apply(const HeadNormNode& node, const Step& step, int t);
+void apply(const RopeNode& node, const Step& step, int t);
 void execute(const GateNode& node, Step& step);
 void execute(const AddNode& node, Step& step);
 void execute(const TakeNode& node, Step& step);
@@ -152,8 +165,7 @@ struct LinearJob {
   Rows y;
 };
 bool is_integer(const Network& net, Form form);
-// Tells waiting threads what comes after a product of `tokens` rows: a product of all rows of these weights, or none where there is none or
-// memory does not set the pace.
+// Tells waiting threads what comes after a product of `tokens` rows: a product of all rows of these weights, or none where there is none.
 void expect_weights(Step& step, int tokens, std::span<const int> ids);
 // So many tiles at least make a chunk of a product that has `tiles` of them.
 int tiles_per_share(const Step& step, int tiles, int tokens);

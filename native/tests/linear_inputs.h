@@ -96,7 +96,7 @@ struct Inputs {
   Rows rows() { return {values.data(), stride}; }
   std::unique_ptr<uint8_t, Free> quantised(const Kernels& kernels) {
     auto acts = aligned_bytes(kernels.acts_bytes(tokens, cols));
-    for (int t = 0; t < tokens; t += kActTile) kernels.quantize(rows(), cols, t, t + kActTile < tokens ? t + kActTile : tokens, tokens, acts.get());
+    for (int t = 0; t < tokens; t += kActUnit) kernels.quantize(rows(), cols, t, t + kActUnit < tokens ? t + kActUnit : tokens, tokens, acts.get());
     return acts;
   }
 };

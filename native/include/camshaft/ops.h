@@ -118,8 +118,8 @@ struct Kernels {
   const char* name;  // ref, avx2, avx512
 
   size_t (*acts_bytes)(int tokens, int cols);
-  // Quantises tokens [t_begin, t_end) of x; t_begin and, but for the last, t_end are multiples of kActTile, so that threads
-  // share no tile of the output.
+  // Quantises tokens [t_begin, t_end) of x; t_begin and, but for the last, t_end are multiples of kActUnit, so that threads
+  // share nothing of the output.
   void (*quantize)(Rows x, int cols, int t_begin, int t_end, int tokens, uint8_t* acts);
   // linear_q[form] is null for bf16, f16 and f32.
   void (*linear_q[kForms])(const LinearArgs& a, int tile_begin, int tile_end);
@@ -156,7 +156,8 @@ struct Kernels {
   // p_i = exp_f32((x_i - max) * by), in float; returns their sum: 16 double lanes, lane i having summed p_j for j = i mod 16, then hsum in double.
   double (*exp_weights)(const float* x, int n, float max, float by, float* p);
 };
-constexpr int kActTile = 8;
+constexpr int kActTile = 8;  // tokens whose activations an instruction set may interleave
+constexpr int kActUnit = 4;  // tokens that are quantised together
 
 // exp_f32: 0 exactly for x < -87.3, x above 88.7 counts as 88.7; t = fma(x, log2e, 1.5 * 2^23), n = t - 1.5 * 2^23 (to nearest even);
 // r = fma(-n, ln2_hi, x), r = fma(-n, ln2_lo, r); p = 1 + r + r^2 * (minimax of degree 4) by Horner with fma; result = p * 2^n through the

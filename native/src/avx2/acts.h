@@ -21,7 +21,7 @@ struct ActLayout {
   template <class Byte> auto* groups_of(Byte* data, int token) const { return cast<ActGroup>(data) + int64_t(token) * groups; }
   TowerLayout towers() const { return {tokens, groups}; }
   TowerList towers_of_token(const uint8_t* data, int t) const { return towers().of_token(data + towers_at(), t); }
-  TowerList towers_of_tile(const uint8_t* data, int t) const { return towers().of_tile(data + towers_at(), t); }
+  TowerList towers_of_unit(const uint8_t* data, int t) const { return towers().of_unit(data + towers_at(), t); }
 
  private:
   template <class T> static T* cast(uint8_t* p) { return reinterpret_cast<T*>(p); }

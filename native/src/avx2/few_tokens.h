@@ -190,13 +190,13 @@ inline void fetch_outputs(const LinearArgs& a, int t, int n, int r) {
   for (int k = 0; k < n; k++) __builtin_prefetch(a.y[t + k] + r * kRowTile, 1);
 }
 
-// What has summed all groups of tokens [t, t + n) over one row of tiles leaves. Towers go tile by tile of tokens and not token by token,
+// What has summed all groups of tokens [t, t + n) over one row of tiles leaves. Towers go unit by unit of tokens and not token by token,
 // since how many a token has is hard to foretell.
 template <class Tile>
 inline void finish_tokens(const LinearArgs& a, const ActLayout& at, int t, int n, int r, float (*acc)[kRowTile]) {
   const Tile* row = tile_row<Tile>(a.w, r);
-  for (int k = 0; k < n; k += kActTile)
-    for (const Tower& tower : at.towers_of_tile(a.q.data, t + k)) {
+  for (int k = 0; k < n; k += kActUnit)
+    for (const Tower& tower : at.towers_of_unit(a.q.data, t + k)) {
       float* to = acc[k + tower.token];
       store(to, fma(column(row[tower.group], tower), set1(tower.x), load(to)));
     }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kBlock = 6;                // tokens whose sums are in registers
 constexpr size_t kRowsBytes = 96 << 10;  // of weights that stay in the second-level cache while all batches meet them
-static_assert(kBatch % kBlock == 0 && kBatch % kActTile == 0);
+static_assert(kBatch % kBlock == 0 && kBatch % kActUnit == 0);
 
 struct Panel {
   uint8_t u[kQuads][kRowTile][4];

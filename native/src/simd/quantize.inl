@@ -153,7 +153,7 @@ template <class Put, class HasTower> inline void quantise_row(const float* x, in
   }
 }
 
-// Fills in the towers [list, list + n) of rows x of one tile, n no more than a stretch, and calls put(tower, quantised) for what they leave of
+// Fills in the towers [list, list + n) of rows x of one unit, n no more than a stretch, and calls put(tower, quantised) for what they leave of
 // their groups.
 template <class Put> inline void quantise_rests(Rows x, int cols, Tower* list, int n, Put put) {
   alignas(32) float rest[kStretch * kGroup];
@@ -177,12 +177,12 @@ template <class Put> inline void quantise_rests(Rows x, int cols, Tower* list, i
 }
 
 // For every token t of [t_begin, t_end) put_of(t)(g, quantised) takes its groups, the last of a row filled up with zeros; and writes the towers.
-// Which groups have one is hard to foretell, so all of a tile are done as if none had, and those that do once more.
+// Which groups have one is hard to foretell, so all of a unit are done as if none had, and those that do once more.
 template <class PutOf> inline void for_groups(Rows x, int cols, int t_begin, int t_end, TowerLayout at, uint8_t* towers, PutOf put_of) {
-  for (int first = t_begin; first < t_end; first += kActTile) {
+  for (int first = t_begin; first < t_end; first += kActUnit) {
     Tower* const list = at.list(towers, first);
     int n = 0;
-    for (int k = 0; k < kActTile; k++) {
+    for (int k = 0; k < kActUnit; k++) {
       const auto note = [&](int g) { list[n++] = {0.0f, g, 0, 0, static_cast<uint8_t>(k)}; };
       if (first + k < t_end) quantise_row(x[first + k], cols, put_of(first + k), note);
       at.ends(towers, first)[k] = n;
