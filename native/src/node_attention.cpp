@@ -135,11 +135,7 @@ void execute(const AttentionNode& node, Step& s) {
   constexpr double kWorthSharing = 100'000;  // multiplications
   const double multiplications = pairs * a.n_heads * layer.head_dim * 2;
   if (multiplications < kWorthSharing) body(0, n, 0);
-  else {
-    // Items of short rows take less time than handing them out: several together then. They are sorted, so that those of one chunk are alike.
-    constexpr double kChunk = 200'000;
-    s.pool.run(n, std::clamp(int(kChunk * n / multiplications), 1, std::max(1, n / (4 * s.pool.size()))), body);
-  }
+  else s.pool.run(n, s.grain(n), body);
   const double merging = splits.empty() ? 0 : 2.0 * splits[0].spans * a.n_heads / heads * layer.head_dim;
   s.parallel(int(splits.size()) * heads, merging, [&](int begin, int end, int worker) {
     for (int i = begin; i < end; ++i) attention.merge(splits[size_t(i / heads)], i % heads, worker);

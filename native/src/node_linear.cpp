@@ -56,7 +56,7 @@ void expect_weights(Step& s, int tokens, std::span<const int> ids) {
 int tiles_per_share(const Step& s, int tiles, int tokens) {
   // Where a kernel reads from a few places of its chunk at once, one chunk a thread is best: the longer each is, the less often memory is
   // found unprepared. Elsewhere they are small, so that cores of unlike speed end together.
-  const int shares = places_of(tokens) > 1 ? 1 : 24;
+  const int shares = places_of(tokens) > 1 ? 1 : 96;
   return std::max(1, ceil_div(tiles, shares * s.pool.size()));
 }
 

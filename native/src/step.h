@@ -110,16 +110,16 @@ struct Step {
   float* kept;                        // where all logits of the step are copied, or null
   int tokens;                         // rows that nodes see: all of the step's, after take_rows the taken ones
 
+  // Several items a chunk, where they are many: each thread's share is cut finely enough to end together.
+  int grain(int n) const { return std::max(1, n / (16 * pool.size())); }
   // Runs body(begin, end, worker) over n items. Work too small to be worth waking anybody for stays on this thread.
   template <class Body> void parallel(int n, double ops_each, Body body) {
     constexpr double kWorthSharing = 10'000;  // a few times as long as handing a loop over takes, 0.3 us
-    constexpr double kChunk = 20'000;
     if (double(n) * ops_each < kWorthSharing) {
       if (n > 0) body(0, n, 0);
       return;
     }
-    const int by_work = int(kChunk / ops_each) + 1, by_share = std::max(1, n / (8 * pool.size()));
-    pool.run(n, std::max(std::min(by_work, n / pool.size()), by_share), body);
+    pool.run(n, grain(n), body);
   }
   static constexpr double kQuantiseOps = 3;  // a value
   // Makes the rows of buffer `dst` by each(t), and quantises them on the way if that is wanted: a unit's rows while they lie in a core's first
