@@ -196,11 +196,11 @@ def _avx2(avx512: bool) -> tuple[Line, ...]:
 
 
 def _served() -> tuple[Line, ...]:
-    batch = "32 x (128 + 128)"
     resident = ("resident", "resident_bytes"), (_OURS, "packed_bytes"), ("resident", "kv_bytes")
     beyond = ("http", "first_token_beyond_prefill_s")
+    both = ("http", "gen_tok_s"), ("http", "engine")
     return (
-        _of(f"{batch} over HTTP, streaming, over the engine alone", (0.93, 0.97), _X, _times, ("http", "gen_tok_s"), (_OURS, batch)),
+        _of("32 x (128 + 128) over HTTP, streaming, over the engine alone", (0.93, 0.97), _X, _times, *both),
         _of("first token over HTTP, idle, 32-token prompt, beyond prefill", (4, 2), "{:.1f} ms", lambda s: 1e3 * s, beyond, floor=False),
         _of("from serve to ready, second start", (1.0, 0.5), "{:.2f} s", lambda s: s, ("start", "second_s"), floor=False),
         _of("from serve to ready, first start", (3.0, 1.5), "{:.2f} s", lambda s: s, ("start", "first_s"), floor=False),

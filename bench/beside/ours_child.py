@@ -42,6 +42,11 @@ def prefill(asked: Mapping[str, Any]) -> Figures:
     return {"prefill 512": engine.prefill_tok_s(asked["model"], EngineConfig(**asked["config"]))}
 
 
+def batch(asked: Mapping[str, Any]) -> Figures:
+    """Generated tok/s of one batch through the whole engine, as in `speeds`."""
+    return {"gen_tok_s": engine.batch_tok_s(asked["model"], EngineConfig(**asked["config"]), tuple(asked["case"]))}
+
+
 def verify(asked: Mapping[str, Any]) -> Figures:
     """Seconds of a step of one sequence at a context of 128: 1 token, and 4 whose logits are all wanted, in turn. Medians of 40."""
     steps = Steps(runner(asked), n_rows=1, n_positions=160)
@@ -117,7 +122,7 @@ def quality(asked: Mapping[str, Any]) -> Figures:
 
 
 WHAT: Mapping[str, Callable[[Mapping[str, Any]], Figures]] = {
-    run.__name__: run for run in (speeds, prefill, verify, long_decode, scaling, capacity, quality)
+    run.__name__: run for run in (speeds, prefill, batch, verify, long_decode, scaling, capacity, quality)
 }
 
 if __name__ == "__main__":

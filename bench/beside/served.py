@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from camshaft.bench.sse_client import Target
 
 CLIENT = Path(client.__file__)
 PREFILL = re.compile(r'^camshaft_request_stage_seconds_sum\{.*stage="prefill".*\} (\S+)$', re.MULTILINE)
+N_TURNS = 2
 N_FIRST = 11  # requests whose first token is timed
 PAUSE_S = 0.15  # before each: long enough for every thread to have gone to sleep
 IDLE_S = 20.0
@@ -49,20 +51,21 @@ def together(server: harness.Server, n: int, prompt: int, gen: int) -> dict[str,
     return dict(last_json(done.stdout))
 
 
-def http(model: Path, threads: int, case: tuple[int, int, int]) -> Figures:
-    """The first token on an idle server beyond the engine's own prefill time, then a load of streams."""
+def http(model: Path, threads: int, case: tuple[int, int, int], engine_tok_s: Callable[[], float]) -> Figures:
+    """The first token on an idle server beyond the engine's own prefill time; then a load of streams and the same by the engine alone,
+    twice in turn: a ratio needs both sides under the same neighbours.
+    """
+    n, _, gen = case
+    turns = []
     with harness.serving("--threads", str(threads), "--log-level", "warning", model=str(model)) as server:
         beyond = first_token_s(server)
-        load = together(server, *case)
-    n, _, gen = case
-    if load["tokens"] != n * gen:
-        raise AbsentError(f"{load['tokens']} tokens came for {n * gen}")
-    return {
-        "gen_tok_s": load["tokens"] / load["seconds"],
-        "client_cpu_s": load["cpu_s"],
-        "events": load["events"],
-        "first_token_beyond_prefill_s": beyond,
-    }
+        for _ in range(N_TURNS):
+            load = together(server, *case)
+            if load["tokens"] != n * gen:
+                raise AbsentError(f"{load['tokens']} tokens came for {n * gen}")
+            rate = load["tokens"] / load["seconds"]
+            turns.append({"gen_tok_s": rate, "engine": engine_tok_s(), "client_cpu_s": load["cpu_s"], "events": load["events"]})
+    return {name: statistics.median(turn[name] for turn in turns) for name in turns[0]} | {"first_token_beyond_prefill_s": beyond}
 
 
 def first_token_s(server: harness.Server, prompt: int = 32) -> float:

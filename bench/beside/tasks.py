@@ -103,6 +103,12 @@ def _prefill_in_turn(setup: Setup) -> Figures:
     return {side: statistics.median(values) for side, values in zip((OURS, LLAMA), zip(*pairs, strict=True), strict=True)}
 
 
+def _http(setup: Setup) -> Figures:
+    case = BATCHES["32 x (128 + 128)"]
+    asked = {"what": "batch", "model": str(setup.file("Q4_1")), "config": {"threads": setup.threads}, "case": case}
+    return served.http(setup.file("Q4_1"), setup.threads, case, lambda: _ours(asked)["gen_tok_s"])
+
+
 def _whole_calls(seconds: Callable[[Setup], Mapping[str, float]]) -> Callable[[Setup], Figures]:
     """Figures of a peer that tells the seconds of whole calls. Decode is 128 tokens after the first, as everywhere here."""
 
@@ -134,7 +140,7 @@ def tasks(avx512: bool) -> tuple[Task, ...]:
     table = (
         Task("roofline", MACHINE, _roofline),
         Task("camshaft Q4_1", OURS, _speeds("Q4_1", BATCHES)),
-        Task("http", OURS, lambda setup: served.http(setup.file("Q4_1"), setup.threads, BATCHES["32 x (128 + 128)"])),
+        Task("http", OURS, _http),
         Task("llama.cpp Q4_0", LLAMA, _llama("Q4_0", BATCHES)),
         Task("OpenVINO", OPENVINO, _whole_calls(_openvino)),
         Task("llama.cpp Q4_1", LLAMA, _llama("Q4_1")),

@@ -138,6 +138,15 @@ def prefill_tok_s(path: str, config: EngineConfig, *, rounds: int = 3, tokens: i
         return tokens / _prefill_s(_asker(llm, random.Random(0)), tokens, rounds)
 
 
+def batch_tok_s(path: str, config: EngineConfig, case: tuple[int, int, int]) -> float:
+    """Generated tokens a second of one batch (n, prompt, gen), as `speeds` counts them, behind a short one of the same width."""
+    n, prompt, gen = case
+    with LLM(path, config=replace(config, prefix_caching=False, max_num_seqs=max(config.max_num_seqs, n))) as llm:
+        ask = _asker(llm, random.Random(0))
+        ask(n, 16, 4)
+        return n * gen / ask(n, prompt, gen)
+
+
 def _prefill_s(ask: Callable[[int, int, int], float], tokens: int, rounds: int) -> float:
     ask(1, tokens, 4)  # first touch of pages and caches
     return _median(rounds, lambda: ask(1, tokens, 1))
