@@ -41,9 +41,9 @@ def body(dice: random.Random, prompt: int, gen: int) -> dict[str, Any]:
     return asked | {"stream_options": {"include_usage": True}}
 
 
-def together(server: harness.Server, n: int, prompt: int, gen: int) -> dict[str, Any]:
-    """n streams at once, by a client in a process of its own."""
-    dice = random.Random(0)
+def together(server: harness.Server, seed: int, n: int, prompt: int, gen: int) -> dict[str, Any]:
+    """n streams at once, by a client in a process of its own. Another seed, other prompts: the server keeps prefixes."""
+    dice = random.Random(seed)
     asked = {"host": server.target.host, "port": server.target.port, "bodies": [body(dice, prompt, gen) for _ in range(n)]}
     done = subprocess.run([sys.executable, "-P", CLIENT], input=json.dumps(asked), capture_output=True, text=True, timeout=client.LIMIT_S)
     if done.returncode:
@@ -55,12 +55,13 @@ def http(model: Path, threads: int, case: tuple[int, int, int], engine_tok_s: Ca
     """The first token on an idle server beyond the engine's own prefill time; then a load of streams and the same by the engine alone,
     twice in turn: a ratio needs both sides under the same neighbours.
     """
-    n, _, gen = case
+    n, prompt, gen = case
     turns = []
     with harness.serving("--threads", str(threads), "--log-level", "warning", model=str(model)) as server:
         beyond = first_token_s(server)
-        for _ in range(N_TURNS):
-            load = together(server, *case)
+        together(server, N_TURNS, n, prompt, 4)  # first touch of pages, as the engine's has it
+        for turn in range(N_TURNS):
+            load = together(server, turn, *case)
             if load["tokens"] != n * gen:
                 raise AbsentError(f"{load['tokens']} tokens came for {n * gen}")
             rate = load["tokens"] / load["seconds"]
@@ -121,8 +122,8 @@ def resident(model: Path, threads: int) -> Figures:
     """Resident bytes after 32 streams and once every KV block has been written; then the share of a core that an idle server takes."""
     flags = ("--threads", str(threads), "--kv-memory", f"{KV_MIB}M", "--log-level", "warning")
     with harness.serving(*flags, model=str(model)) as server:
-        together(server, 32, 64, 16)
-        together(server, 8, 1000, 1)  # more tokens than the pool holds
+        together(server, 0, 32, 64, 16)
+        together(server, 0, 8, 1000, 1)  # more tokens than the pool holds
         time.sleep(2.0)
         used, began = on_core_s([server.pid]), time.perf_counter()
         time.sleep(IDLE_S)

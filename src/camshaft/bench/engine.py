@@ -139,11 +139,11 @@ def prefill_tok_s(path: str, config: EngineConfig, *, rounds: int = 3, tokens: i
 
 
 def batch_tok_s(path: str, config: EngineConfig, case: tuple[int, int, int]) -> float:
-    """Generated tokens a second of one batch (n, prompt, gen), as `speeds` counts them, behind a short one of the same width."""
+    """Generated tokens a second of one batch (n, prompt, gen), as `speeds` counts them."""
     n, prompt, gen = case
     with LLM(path, config=replace(config, prefix_caching=False, max_num_seqs=max(config.max_num_seqs, n))) as llm:
         ask = _asker(llm, random.Random(0))
-        ask(n, 16, 4)
+        ask(n, prompt, 4)  # first touch of pages
         return n * gen / ask(n, prompt, gen)
 
 
