@@ -33,8 +33,8 @@ class ThreadPool {
   ~ThreadPool();
   int size() const;
   // Runs body(begin, end, worker) over [0, n) in chunks of `grain`, of which each thread has an even share and helps others when it is done;
-  // several at once while many are left. Returns when all are done. Every thread has
-  // the same MXCSR (0x1F80: round to nearest, denormals kept), set on entry and restored on the caller. One loop at a time; not reentrant. An exception must not leave the body.
+  // several at once while many are left. Returns when all are done. Every thread has the same MXCSR (0x1F80: round to nearest, denormals kept),
+  // set on entry and restored on the caller. One loop at a time; not reentrant. An exception must not leave the body.
   void run(int n, int grain, LoopBody body);
   // While one of these lives a step is computed: threads without work keep their cores. One that is given back comes back late where others
   // want it too, by as much as a time slice.
