@@ -214,12 +214,9 @@ struct ThreadPool::State {
     const auto chunks = uint32_t(ceil_div(loop.n, loop.grain));
     const int threads = int(shares.size());
     pending.store(int(chunks), std::memory_order_relaxed);
-    for (int i = threads - 1; i > 0; --i) {
-      const Piece share = share_of(chunks, threads, i);
-      shares[size_t(i)].put(loop, share.begin, share.begin + share.count);
-    }
-    const Piece share = share_of(chunks, threads, 0), mine = half_of(share.begin, share.begin + share.count, takes_last(0));
-    shares[0].put(loop, mine.begin + mine.count, share.begin + share.count);
+    for (int i = threads - 1; i > 0; --i) shares[size_t(i)].put(loop, share_of(chunks, threads, i));
+    const Piece share = share_of(chunks, threads, 0), mine = half_of(share, takes_last(0));
+    shares[0].put(loop, {share.begin + mine.count, share.count - mine.count});
     if (sleepers.load(std::memory_order_relaxed) > 0) wake_sleepers();  // who sleeps on would do nothing of a long piece
     const auto began = Clock::now();
     if (mine.count) loop.run(mine, 0);
@@ -264,7 +261,7 @@ void ThreadPool::expect(int worker, const Reading& reading) { state_->expected[s
 int ThreadPool::size() const { return int(state_->workers.size()) + 1; }
 
 std::pair<int, int> ThreadPool::first_of(int chunks, int worker) const {
-  const Piece share = share_of(uint32_t(chunks), size(), worker), first = half_of(share.begin, share.begin + share.count, takes_last(worker));
+  const Piece first = half_of(share_of(uint32_t(chunks), size(), worker), takes_last(worker));
   return {int(first.begin), int(first.count)};
 }
 

@@ -16,11 +16,10 @@ struct Piece {
   uint32_t begin = 0, count = 0;
 };
 
-// Half of the chunks [begin, end), at least one, of the first or of the last.
-inline Piece half_of(uint32_t begin, uint32_t end, bool last) {
-  if (begin >= end) return {};
-  const uint32_t count = std::max(1u, (end - begin) / 2);
-  return {last ? end - count : begin, count};
+// Half of a piece's chunks, at least one if there are any: the first or the last.
+inline Piece half_of(const Piece& whole, bool last) {
+  const uint32_t count = whole.count == 1 ? 1 : whole.count / 2;
+  return {last ? whole.begin + whole.count - count : whole.begin, count};
 }
 
 struct Loop {
@@ -34,10 +33,10 @@ struct Loop {
 
 class alignas(kAlign) Share {
  public:
-  // Puts chunks [begin, end) of a loop here and tells whose share it is. Nobody may hold a piece of what was here.
-  void put(const Loop& loop, uint32_t begin, uint32_t end) {
+  // Puts chunks of a loop here and tells whose share it is. Nobody may hold a piece of what was here.
+  void put(const Loop& loop, const Piece& chunks) {
     loop_ = loop;
-    left_.store(uint64_t(end) << 32 | begin, std::memory_order_release);
+    left_.store(uint64_t(chunks.begin + chunks.count) << 32 | chunks.begin, std::memory_order_release);
     call();
   }
   void call() { calls_.store(calls_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }  // by one thread alone
@@ -49,19 +48,19 @@ class alignas(kAlign) Share {
   Piece take(bool last) {
     uint64_t seen = left_.load(std::memory_order_acquire);
     while (true) {
-      const Piece piece = half_of(uint32_t(seen), uint32_t(seen >> 32), last);
+      const Piece piece = half_of(piece_of(seen), last);
       if (piece.count == 0) return piece;
       const uint64_t rest = last ? seen - (uint64_t(piece.count) << 32) : seen + piece.count;
       if (left_.compare_exchange_weak(seen, rest, std::memory_order_acq_rel, std::memory_order_acquire)) return piece;
     }
   }
-  uint32_t left() const {
-    const uint64_t seen = left_.load(std::memory_order_acquire);
-    return uint32_t(seen >> 32) > uint32_t(seen) ? uint32_t(seen >> 32) - uint32_t(seen) : 0;
-  }
+  uint32_t left() const { return piece_of(left_.load(std::memory_order_acquire)).count; }
   const Loop& loop() const { return loop_; }
 
  private:
+  // Nobody takes more than there is, so that the end is never before the beginning.
+  static Piece piece_of(uint64_t word) { return {uint32_t(word), uint32_t(word >> 32) - uint32_t(word)}; }
+
   std::atomic<uint64_t> left_{0};  // where the chunks that are left end (high half) and begin (low half)
   std::atomic<uint32_t> calls_{0};
   Loop loop_;

@@ -115,8 +115,7 @@ def speeds(
     Prompts are random ids with a fixed seed; nothing is shared between them.
     """
     largest = max((n for n, _, _ in batches), default=1)
-    settings = replace(config, prefix_caching=False, max_num_seqs=max(config.max_num_seqs, largest))
-    with LLM(path, config=settings) as llm:
+    with LLM(path, config=_settings(config, largest)) as llm:
         ask = _asker(llm, random.Random(0))
         prefill_s = _prefill_s(ask, prefill_tokens, rounds)
         decode_s = _median(rounds, lambda: ask(1, 16, 129) - ask(1, 16, 1))
@@ -134,17 +133,22 @@ def speeds(
 
 def prefill_tok_s(path: str, config: EngineConfig, *, rounds: int = 3, tokens: int = 512) -> float:
     """That of `speeds` alone."""
-    with LLM(path, config=replace(config, prefix_caching=False)) as llm:
+    with LLM(path, config=_settings(config)) as llm:
         return tokens / _prefill_s(_asker(llm, random.Random(0)), tokens, rounds)
 
 
 def batch_tok_s(path: str, config: EngineConfig, case: tuple[int, int, int]) -> float:
     """Generated tokens a second of one batch (n, prompt, gen), as `speeds` counts them."""
     n, prompt, gen = case
-    with LLM(path, config=replace(config, prefix_caching=False, max_num_seqs=max(config.max_num_seqs, n))) as llm:
+    with LLM(path, config=_settings(config, n)) as llm:
         ask = _asker(llm, random.Random(0))
         ask(n, prompt, 4)  # first touch of pages
         return n * gen / ask(n, prompt, gen)
+
+
+def _settings(config: EngineConfig, n: int = 1) -> EngineConfig:
+    """For n sequences at once, of which none finds another's prefix."""
+    return replace(config, prefix_caching=False, max_num_seqs=max(config.max_num_seqs, n))
 
 
 def _prefill_s(ask: Callable[[int, int, int], float], tokens: int, rounds: int) -> float:
