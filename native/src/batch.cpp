@@ -179,29 +179,31 @@ void StepBatch::add_run(AttnWork& work, int row, int begin, int end) const {
 }
 
 void StepBatch::close(AttnWork& work) const {
-  split_longest(work);
   // The longest last, where the last thread begins; among equals by token, so that a thread mostly finds those whose rows it made.
-  const auto cost = [&](const AttnItem& i) { return int64_t(i.t_end - i.t_begin) * (positions_[size_t(i.t_end - 1)] + 1) / i.n_parts; };
   std::stable_sort(work.items.begin(), work.items.end(), [&](const AttnItem& a, const AttnItem& b) { return cost(a) < cost(b); });
+  split_longest(work);
 }
+
+// In (query token, visible token).
+double StepBatch::cost(const AttnItem& item) const { return double(item.t_end - item.t_begin) * (positions_[size_t(item.t_end - 1)] + 1); }
 
 void StepBatch::split_longest(AttnWork& work) const {
   if (rules_.threads == 1) return;
-  const auto cost = [&](const AttnItem& i) { return double(i.t_end - i.t_begin) * (positions_[size_t(i.t_end - 1)] + 1); };
   double all = 0;
   for (const AttnItem& i : work.items) all += cost(i);
   const double part = all * std::max(1, rules_.kv.n_kv_heads) / (rules_.threads * kPartsPerThread);  // an item is done once for each kv head
   int64_t room = 0;
-  for (size_t i = 0, n = work.items.size(); i < n; ++i) {
-    AttnItem item = work.items[i];
+  std::vector<AttnItem> items;
+  items.swap(work.items);
+  for (AttnItem& item : items) {
     const int tokens = item.t_end - item.t_begin, spans = positions_[size_t(item.t_end - 1)] / kSpan + 1;
-    item.n_parts = std::min(int(cost(item) / part + 0.999), spans / kSplitSpans);
-    if (item.n_parts < 2 || tokens > kSplitTokens || room + int64_t(tokens) * spans > kSplitRoom) continue;
-    item.split = int(work.splits.size());
-    work.splits.push_back({item, room, spans});
-    room += int64_t(tokens) * spans;
-    work.items[i] = item;
-    for (item.part = 1; item.part < item.n_parts; ++item.part) work.items.push_back(item);
+    const int n_parts = std::min(int(cost(item) / part + 0.999), spans / kSplitSpans);
+    if (n_parts >= 2 && tokens <= kSplitTokens && room + int64_t(tokens) * spans <= kSplitRoom) {
+      item.n_parts = n_parts, item.split = int(work.splits.size());
+      work.splits.push_back({item, room, spans});
+      room += int64_t(tokens) * spans;
+    }
+    for (; item.part < item.n_parts; ++item.part) work.items.push_back(item);
   }
 }
 

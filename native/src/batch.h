@@ -22,7 +22,7 @@ struct Taken {
 struct AttnItem {
   int row, t_begin, t_end;  // batch token indices
   int split = -1;           // which of the split ones this is a part of; -1: whole
-  int part = 0, n_parts = 1;
+  int part = 0, n_parts = 1;  // one item after the other
 };
 
 // An item whose spans are shared out among threads, since it is too large a share of the step: a long sequence in a small batch.
@@ -35,6 +35,7 @@ constexpr int kSplitTokens = 4;    // query tokens of a split item, at most: dec
 constexpr int kSplitSpans = 4;     // spans of a part, at least
 constexpr int kPartsPerThread = 8;
 constexpr int64_t kSplitRoom = 2048;  // (token, span) pairs in a step: address space, of which pages are taken as they are used
+constexpr int kMostSplits = int(kSplitRoom / (2 * kSplitSpans));  // of at least two parts each
 
 // Attention over some of a step's tokens.
 struct AttnWork {
@@ -87,6 +88,7 @@ class StepBatch {
   void lay_out();
   void add_run(AttnWork& work, int row, int begin, int end) const;
   void close(AttnWork& work) const;
+  double cost(const AttnItem& item) const;
   void split_longest(AttnWork& work) const;
   void lay_out_taken();
   void take(int row, const Slot& slot);

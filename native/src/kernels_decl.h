@@ -42,7 +42,9 @@
   CAMSHAFT_DECL size_t attn_scratch_floats(const AttnArgs& a);                                                                       \
   CAMSHAFT_DECL void attention_parts(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, int span_begin, int span_end,  \
                                      Rows q, float* parts, float* scratch);                                                          \
-  CAMSHAFT_DECL void attention_merge(const AttnArgs& a, const AttnQueries& which, const float* parts, int n_parts, Rows out,         \
+  CAMSHAFT_DECL void attention_prefix(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, int span_begin, int span_end, \
+                                      Rows q, const float* before, float* part, float* scratch);                                     \
+  CAMSHAFT_DECL void attention_merge(const AttnArgs& a, const AttnQueries& which, float* parts, int n_parts, Rows out,               \
                                      float* scratch);                                                                                \
   CAMSHAFT_DECL size_t attn_part_floats(const AttnArgs& a, int tokens);                                                              \
   CAMSHAFT_DECL int argmax(const float* x, int n);                                                                                   \

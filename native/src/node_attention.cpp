@@ -1,4 +1,6 @@
 // Attention: first every K and V of the step goes into the pool, then every query reads from there, the step's own tokens included.
+#include <tuple>
+
 #include "step.h"
 
 namespace camshaft {
@@ -48,7 +50,6 @@ struct Attention {
   const AttentionSpec& spec;
   const AttnArgs args;
   Step& s;
-  const AttnWork& work;
   Rows q, out;
 
   AttnRow row(const AttnItem& item) const {
@@ -60,35 +61,95 @@ struct Attention {
     const int oldest = spec.window ? std::max(0, s.batch.position(item.t_begin) - spec.window + 1) : 0;
     return {oldest / kSpan, s.batch.position(item.t_end - 1) / kSpan + 1};
   }
-  float* parts(const AttnSplit& split, int kv_head) const {
-    const int64_t room = int64_t(split.item.t_end - split.item.t_begin) * split.spans;
-    const int64_t at = split.first * args.kv.n_kv_heads + room * kv_head;
-    return s.parts + at * int64_t(s.net.kernels->attn_part_floats(args, 1));
-  }
   void attend(const AttnItem& item, int kv_head, int worker) const {
-    const Kernels& k = *s.net.kernels;
-    const AttnQueries which{kv_head, item.t_begin, item.t_end};
-    if (item.split < 0) return k.attention(args, row(item), which, q, out, s.scratch[size_t(worker)]);
-    const auto [first, end] = spans(item);
-    const auto cut = [&, n = end - first](int part) { return first + n * part / item.n_parts; };
-    const int begin = cut(item.part);
-    float* to = parts(work.splits[size_t(item.split)], kv_head) + size_t(begin - first) * k.attn_part_floats(args, item.t_end - item.t_begin);
-    if (begin < cut(item.part + 1)) k.attention_parts(args, row(item), which, begin, cut(item.part + 1), q, to, s.scratch[size_t(worker)]);
-  }
-  void merge(const AttnSplit& split, int kv_head, int worker) const {
-    const auto [first, end] = spans(split.item);
-    const AttnQueries which{kv_head, split.item.t_begin, split.item.t_end};
-    s.net.kernels->attention_merge(args, which, parts(split, kv_head), end - first, out, s.scratch[size_t(worker)]);
+    s.net.kernels->attention(args, row(item), {kv_head, item.t_begin, item.t_end}, q, out, s.scratch[size_t(worker)]);
   }
 };
+
+// One KV head of a split item, whose parts follow each other. Spans that are computed in order are merged at once, in the cache of the core
+// that computes them; those that somebody computes before the ones in front of them are there wait apart until all are done.
+class Chain {
+ public:
+  Chain(const Attention& attention, const AttnSplit& split, int kv_head)
+      : attention_(attention),
+        kernels_(*attention.s.net.kernels),
+        item_(split.item),
+        which_{kv_head, item_.t_begin, item_.t_end},
+        spans_(attention.spans(item_)),
+        part_floats_(kernels_.attn_part_floats(attention.args, item_.t_end - item_.t_begin)) {
+    SplitRoom& room = attention.s.splits;
+    const int heads = attention.args.kv.n_kv_heads;
+    const int64_t places = int64_t(item_.t_end - item_.t_begin) * split.spans;
+    parts_ = room.parts + (split.first * heads + places * kv_head) * int64_t(kernels_.attn_part_floats(attention.args, 1));
+    merged_ = &room.chains[size_t(item_.split * heads + kv_head)].merged;
+  }
+  void attend(int part_begin, int part_end, int worker) {
+    const int begin = cut(part_begin), end = cut(part_end), first = spans_.first;
+    float* scratch = attention_.s.scratch[size_t(worker)];
+    if (begin == end) return;
+    if (merged_->load(std::memory_order_acquire) != begin)
+      return kernels_.attention_parts(attention_.args, attention_.row(item_), which_, first + begin, first + end, attention_.q, part(begin), scratch);
+    kernels_.attention_prefix(attention_.args, attention_.row(item_), which_, first + begin, first + end, attention_.q,
+                              begin > 0 ? part(begin - 1) : nullptr, part(end - 1), scratch);
+    merged_->store(end, std::memory_order_release);
+  }
+  void finish(int worker) {
+    const int merged = merged_->exchange(0, std::memory_order_relaxed);
+    kernels_.attention_merge(attention_.args, which_, part(merged - 1), n_spans() - merged + 1, attention_.out, attention_.s.scratch[size_t(worker)]);
+  }
+
+ private:
+  int n_spans() const { return spans_.second - spans_.first; }
+  int cut(int part) const { return n_spans() * part / item_.n_parts; }
+  float* part(int span) const { return parts_ + size_t(span) * part_floats_; }
+
+  const Attention& attention_;
+  const Kernels& kernels_;
+  const AttnItem& item_;
+  const AttnQueries which_;
+  const std::pair<int, int> spans_;
+  const size_t part_floats_;
+  float* parts_;
+  std::atomic<int>* merged_;
+};
+
+// Runs each(from, to, worker) over pieces of [0, n), every thread going through its share from the front.
+template <class Each> void run_forwards(ThreadPool& pool, int n, Each each) {
+  auto body = [&](int begin, int end, int worker) {
+    int first = 0, count = 0, owner = 0;
+    while (owner < pool.size() && begin >= first + count) std::tie(first, count) = pool.share_of(n, owner++);
+    if (ThreadPool::takes_last(owner - 1)) std::tie(begin, end) = std::pair(2 * first + count - end, 2 * first + count - begin);
+    each(begin, end, worker);
+  };
+  pool.run(n, 1, body);
+}
+
+void attend_split(const Attention& attention, const AttnWork& work, int heads) {
+  const auto& items = work.items;
+  // Of one item all parts of a head, then those of the next.
+  run_forwards(attention.s.pool, int(items.size()) * heads, [&](int at, int end, int worker) {
+    while (at < end) {
+      const AttnItem& item = items[size_t(at / heads)];
+      const int place = at - (at / heads - item.part) * heads, head = place / item.n_parts, part = place % item.n_parts;
+      const int n = std::min(item.n_parts - part, end - at);
+      if (item.split < 0) attention.attend(item, head, worker);
+      else Chain(attention, work.splits[size_t(item.split)], head).attend(part, part + n, worker);
+      at += n;
+    }
+  });
+  // The same way round: a thread mostly finishes what it computed the end of.
+  run_forwards(attention.s.pool, int(work.splits.size()) * heads, [&](int begin, int end, int worker) {
+    for (int i = begin; i < end; ++i) Chain(attention, work.splits[size_t(i / heads)], i % heads).finish(worker);
+  });
+}
 
 // Few items often do not come out even among threads: with three KV heads of one sequence one of two threads works twice as long as the other.
 // Those that are left over are then cut by tokens, a piece for each thread. (Were all of them cut, each would read all of the cache.)
 class Remainder {
  public:
-  Remainder(const std::vector<AttnItem>& items, const std::vector<AttnSplit>& splits, int n, int threads) : whole_(n), threads_(threads) {
+  Remainder(const std::vector<AttnItem>& items, int n, int threads) : whole_(n), threads_(threads) {
     constexpr int kEvenEnough = 4;  // items a thread
-    const bool cuts = splits.empty() && n < kEvenEnough * threads && items.back().t_end - items.back().t_begin > 1;
+    const bool cuts = n < kEvenEnough * threads && items.back().t_end - items.back().t_begin > 1;
     if (cuts) rest_ = n % threads, whole_ -= rest_;
   }
   int n() const { return whole_ + rest_ * threads_; }
@@ -110,20 +171,10 @@ class Remainder {
   int whole_, rest_ = 0, threads_;
 };
 
-}  // namespace
-
-void execute(const AttentionNode& node, Step& s) {
-  const AttentionSpec& a = node.spec;
-  const KvLayer layer = s.kv.layer(a.layer);
-  write_kv(node, layer, s);
-  s.times.lap(Work::kv_write);
-  const Buffer &q = s.buffer(a.q), &dst = s.buffer(a.dst);
-  const AttnWork& work = s.batch.attention(node.taken_alone);
-  const auto& [items, splits, pairs] = work;
-  if (items.empty()) return;  // nobody wants logits of this step
-  const Attention attention{a, {layer, a.n_heads, a.window, a.scale, a.softcap}, s, work, {q.rows.data + a.q_col, q.rows.stride}, dst.rows};
-  const int heads = layer.n_kv_heads;
-  const Remainder rest(items, splits, int(items.size()) * heads, s.pool.size());
+void attend_whole(const Attention& attention, const AttnWork& work, int heads) {
+  Step& s = attention.s;
+  const auto& items = work.items;
+  const Remainder rest(items, int(items.size()) * heads, s.pool.size());
   auto body = [&](int begin, int end, int worker) {
     for (int i = begin; i < end; ++i) {
       const auto [at, cut] = rest.find(i);
@@ -133,13 +184,24 @@ void execute(const AttentionNode& node, Step& s) {
   };
   const int n = rest.n();
   constexpr double kWorthSharing = 100'000;  // multiplications
-  const double multiplications = pairs * a.n_heads * layer.head_dim * 2;
+  const double multiplications = work.pairs * attention.args.n_heads * attention.args.kv.head_dim * 2;
   if (multiplications < kWorthSharing) body(0, n, 0);
   else s.pool.run(n, s.grain(n), body);
-  const double merging = splits.empty() ? 0 : 2.0 * splits[0].spans * a.n_heads / heads * layer.head_dim;
-  s.parallel(int(splits.size()) * heads, merging, [&](int begin, int end, int worker) {
-    for (int i = begin; i < end; ++i) attention.merge(splits[size_t(i / heads)], i % heads, worker);
-  });
+}
+
+}  // namespace
+
+void execute(const AttentionNode& node, Step& s) {
+  const AttentionSpec& a = node.spec;
+  const KvLayer layer = s.kv.layer(a.layer);
+  write_kv(node, layer, s);
+  s.times.lap(Work::kv_write);
+  const Buffer &q = s.buffer(a.q), &dst = s.buffer(a.dst);
+  const AttnWork& work = s.batch.attention(node.taken_alone);
+  if (work.items.empty()) return;  // nobody wants logits of this step
+  const Attention attention{a, {layer, a.n_heads, a.window, a.scale, a.softcap}, s, {q.rows.data + a.q_col, q.rows.stride}, dst.rows};
+  if (work.splits.empty()) attend_whole(attention, work, layer.n_kv_heads);
+  else attend_split(attention, work, layer.n_kv_heads);
   s.acts.forget(a.dst);
   s.times.lap(Work::attention);
 }

@@ -123,11 +123,10 @@ class Leave {
   Clock::time_point back_{};
 };
 
-Piece share_of(uint32_t chunks, int threads, int worker) {
+Piece even_share(uint32_t chunks, int threads, int worker) {
   const auto from = [&](int i) { return uint32_t(uint64_t(chunks) * uint64_t(i) / uint64_t(threads)); };
   return {from(worker), from(worker + 1) - from(worker)};
 }
-constexpr bool takes_last(int worker) { return worker % 2 != 0; }
 
 }  // namespace
 
@@ -214,8 +213,8 @@ struct ThreadPool::State {
     const auto chunks = uint32_t(ceil_div(loop.n, loop.grain));
     const int threads = int(shares.size());
     pending.store(int(chunks), std::memory_order_relaxed);
-    for (int i = threads - 1; i > 0; --i) shares[size_t(i)].put(loop, share_of(chunks, threads, i));
-    const Piece share = share_of(chunks, threads, 0), mine = half_of(share, takes_last(0));
+    for (int i = threads - 1; i > 0; --i) shares[size_t(i)].put(loop, even_share(chunks, threads, i));
+    const Piece share = even_share(chunks, threads, 0), mine = half_of(share, takes_last(0));
     shares[0].put(loop, {share.begin + mine.count, share.count - mine.count});
     if (sleepers.load(std::memory_order_relaxed) > 0) wake_sleepers();  // who sleeps on would do nothing of a long piece
     const auto began = Clock::now();
@@ -260,8 +259,13 @@ ThreadPool::~ThreadPool() = default;
 void ThreadPool::expect(int worker, const Reading& reading) { state_->expected[size_t(worker)] = reading; }
 int ThreadPool::size() const { return int(state_->workers.size()) + 1; }
 
+std::pair<int, int> ThreadPool::share_of(int chunks, int worker) const {
+  const Piece share = even_share(uint32_t(chunks), size(), worker);
+  return {int(share.begin), int(share.count)};
+}
+
 std::pair<int, int> ThreadPool::first_of(int chunks, int worker) const {
-  const Piece first = half_of(share_of(uint32_t(chunks), size(), worker), takes_last(worker));
+  const Piece first = half_of(even_share(uint32_t(chunks), size(), worker), takes_last(worker));
   return {int(first.begin), int(first.count)};
 }
 

@@ -20,13 +20,13 @@ int widest_input(const Network& net) {
 
 AttnArgs args_of(const AttentionSpec& s, const KvPool& kv) { return {kv.layer(s.layer), s.n_heads, s.window, s.scale, s.softcap}; }
 
-// Where threads leave their parts of split items of attention.
-float* attention_parts(Network& net, const KvPool& kv) {
+SplitRoom split_room(Network& net, const KvPool& kv) {
   size_t most = 0;
   for (const Node& node : net.nodes)
     if (const auto* a = std::get_if<AttentionNode>(&node))
       most = std::max(most, net.kernels->attn_part_floats(args_of(a->spec, kv), 1) * size_t(kv.shape().n_kv_heads));
-  return net.arena.floats(most * size_t(kSplitRoom));
+  const size_t splits = size_t(std::min(kMostSplits, net.limits.max_tokens));
+  return {net.arena.floats(most * size_t(kSplitRoom)), std::vector<SplitRoom::Chain>(splits * size_t(kv.shape().n_kv_heads))};
 }
 
 std::vector<float*> attention_scratch(Network& net, const KvPool& kv, int threads) {
@@ -60,7 +60,7 @@ Program::Parts::Parts(std::unique_ptr<Network> network, std::unique_ptr<ThreadPo
       acts(*net, widest_input(*net)),
       sampler(*net->kernels, net->limits.vocab_size, pool->size(), net->arena),
       scratch(attention_scratch(*net, kv, pool->size())),
-      parts(attention_parts(*net, kv)),
+      splits(split_room(*net, kv)),
       head(head_room(*net, pool->size())),
       logits(logit_slice(*net)) {}
 
@@ -99,7 +99,7 @@ std::vector<RowOutput> Program::run(const Batch& batch) {
   p.acts.forget();
   p.times.lap(Work::prepare);
   float* kept = p.keeping ? p.kept.data() : nullptr;
-  Step step{*p.net, *p.pool, p.kv, p.slots, p.batch, p.acts, p.sampler, p.times, p.scratch, p.parts, out, p.head, p.logits, kept,
+  Step step{*p.net, *p.pool, p.kv, p.slots, p.batch, p.acts, p.sampler, p.times, p.scratch, p.splits, out, p.head, p.logits, kept,
             p.batch.tokens()};
   for (const Node& node : p.net->nodes) {
     if (step.tokens == 0) break;  // nothing is sampled or scored: what comes after take_rows has no rows

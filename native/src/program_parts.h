@@ -18,7 +18,7 @@ struct Program::Parts {
   Sampler sampler;
   LapTimes times;
   std::vector<float*> scratch;
-  float* parts;
+  SplitRoom splits;
   HeadRoom head;
   Rows logits;
   bool keeping = false;

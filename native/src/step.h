@@ -1,6 +1,7 @@
 // What the nodes of one step work on. A node is executed by the overload of execute() for its type.
 #pragma once
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -93,6 +94,16 @@ struct HeadRoom {
   std::vector<Worker> workers;
 };
 
+// Where threads leave their parts of split items of attention.
+struct SplitRoom {
+  // A split item of one kv head: how many of its spans, from the first on, are merged into one part, that of the last of them.
+  struct alignas(kAlign) Chain {
+    std::atomic<int> merged{0};
+  };
+  float* parts;               // kSplitRoom of each kv head's, for one token and span
+  std::vector<Chain> chains;  // [split][kv head], 0 between two loops
+};
+
 struct Step {
   const Network& net;
   ThreadPool& pool;
@@ -103,7 +114,7 @@ struct Step {
   Sampler& sampler;
   LapTimes& times;
   std::vector<float*>& scratch;       // per worker, for attention
-  float* parts;                       // of split items of attention: kSplitRoom of each kv head's, for one token and span
+  SplitRoom& splits;
   std::vector<RowOutput>& out;
   HeadRoom& head;
   Rows logits;                        // [kHeadSlice, vocab_size]

@@ -31,6 +31,7 @@ template <class F> F* first_of(F* mine, F* reference) { return mine ? mine : ref
     .attention = CAMSHAFT_PICK(isa, attention),                                                                     \
     .attn_scratch_floats = CAMSHAFT_PICK(isa, attn_scratch_floats),                                                 \
     .attention_parts = CAMSHAFT_PICK(isa, attention_parts),                                                         \
+    .attention_prefix = CAMSHAFT_PICK(isa, attention_prefix),                                                       \
     .attention_merge = CAMSHAFT_PICK(isa, attention_merge),                                                         \
     .attn_part_floats = CAMSHAFT_PICK(isa, attn_part_floats),                                                       \
     .argmax = CAMSHAFT_PICK(isa, argmax),                                                                           \

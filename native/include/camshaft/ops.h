@@ -90,7 +90,8 @@ struct KvWriteArgs {
 //     int8: s_j = (float(sum over d of q16_d * k_jd) * kscale_j) * (step * scale), where q16 and step are the query's with n = 32767
 //   m = max s_j;  p_j = exp_f32(s_j - m), 0 where not visible;
 //   l = hsum over 16 lanes, lane i having summed p_j for j = i mod 16, j ascending;   o_d = fma over j ascending of p_j * v_jd, from 0
-//     int8: o_d = float(sum over j of w16_j * v_jd) * step, where w16 and step are those of w_j = p_j * vscale_j with n = 32767
+//     int8: o_d = float(sum over j of w16_j * v_jd) * step, where step and inverse are those of the vscale_j with n = 32767, and
+//     w16_j = round-to-nearest-even(min(p_j * (vscale_j * inverse), n))
 // Merge into the running (M, L, O), starting from the first span itself: M' = max(M, m); a = exp_f32(M - M'), b = exp_f32(m - M');
 //   L = fma(L, a, l * b); O_d = fma(O_d, a, o_d * b). At the end out_d = fma(O_d, 1 / L, 0) with one IEEE division: the 0 makes every zero
 //   a +0, so that terms p_j = 0 of positions that only a neighbouring query sees may be summed along.
@@ -144,10 +145,14 @@ struct Kernels {
   size_t (*attn_scratch_floats)(const AttnArgs& a);
   // The same in two steps, so that threads can share one long row. First each span of [span_begin, span_end) (span i: positions from
   // i * kSpan on) alone: m, l and o of all queries go to parts + (i - span_begin) * attn_part_floats(args, tokens), in the instruction set's
-  // own layout. Then all spans that any of the queries sees are merged in order: the bits that `attention` gives.
+  // own layout. Then all spans that any of the queries sees are merged in order, into the first of them: the bits that `attention` gives.
   void (*attention_parts)(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, int span_begin, int span_end, Rows q, float* parts,
                           float* scratch);
-  void (*attention_merge)(const AttnArgs& a, const AttnQueries& which, const float* parts, int n_parts, Rows out, float* scratch);
+  // The same for spans that need not stay apart, as those before them are there: `part` becomes what is merged of `before`, which holds all
+  // spans before span_begin (null if there are none), and of [span_begin, span_end). It may be `before`, and is the first for attention_merge.
+  void (*attention_prefix)(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, int span_begin, int span_end, Rows q,
+                           const float* before, float* part, float* scratch);
+  void (*attention_merge)(const AttnArgs& a, const AttnQueries& which, float* parts, int n_parts, Rows out, float* scratch);
   size_t (*attn_part_floats)(const AttnArgs& a, int tokens);
 
   // Sampling's heavy half, over one row of logits [n].

@@ -50,6 +50,10 @@ class ThreadPool {
   // What `worker` will most likely read first in the loop after the next, or nothing. While it waits for others it fetches that into its
   // caches, so that memory does not rest while one thread works alone. Only a hint: it is never read, and may be anything.
   void expect(int worker, const Reading& reading);
+  // The share of a loop's chunks that is dealt to `worker`: where it begins, and how many. It takes them from the front or, if `takes_last`,
+  // from the back; helpers come from the other end.
+  std::pair<int, int> share_of(int chunks, int worker) const;
+  static bool takes_last(int worker) { return worker % 2 != 0; }
   // Which of a loop's chunks `worker` takes first if nobody is late: where they begin, and how many.
   std::pair<int, int> first_of(int chunks, int worker) const;
  private:

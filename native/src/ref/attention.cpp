@@ -66,12 +66,10 @@ void mix(const KvLayer& kv, const Span& span, const float* p, float* o) {
     }
     return;
   }
-  float w[kSpan];
-  for (int j = first; j < last; j++) w[j] = p[j] * span.v_scale[j];
-  const float most = largest(w + first, last - first), inverse = fixed_inverse(most, kWordLevels);
+  const float most = largest(span.v_scale + first, last - first), inverse = fixed_inverse(most, kWordLevels);
   for (int d = 0; d < dim; d++) {
     int32_t sum = 0;
-    for (int j = first; j < last; j++) sum += to_level(w[j], inverse, kWordLevels) * static_cast<int32_t>(span.v[j * dim + d]);
+    for (int j = first; j < last; j++) sum += to_level(p[j], span.v_scale[j] * inverse, kWordLevels) * static_cast<int32_t>(span.v[j * dim + d]);
     o[d] = static_cast<float>(sum) * fixed_step(most, kWordLevels);
   }
 }
@@ -149,15 +147,27 @@ void attention_parts(const AttnArgs& a, const AttnRow& row, const AttnQueries& w
     for (int t = which.t_begin; t < which.t_end; t++, parts += attn_part_floats(a, 1)) token_parts(a, row, which, t, i * kSpan, q[t], parts, scratch);
 }
 
-void attention_merge(const AttnArgs& a, const AttnQueries& which, const float* parts, int n_parts, Rows out, float* scratch) {
+void attention_prefix(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, int span_begin, int span_end, Rows q,
+                      const float* before, float* part, float* scratch) {
+  const int heads = a.n_heads / a.kv.n_kv_heads, dim = a.kv.head_dim;
+  if (before && before != part) std::memcpy(part, before, attn_part_floats(a, which.t_end - which.t_begin) * sizeof(float));
+  float* now = scratch + 2 * kSpan * dim + heads * Part::floats(a);
+  for (int i = span_begin; i < span_end; i++) {
+    float* all = part;
+    for (int t = which.t_begin; t < which.t_end; t++, all += attn_part_floats(a, 1)) {
+      const bool first = !before && i == span_begin;
+      token_parts(a, row, which, t, i * kSpan, q[t], first ? all : now, scratch);
+      for (int h = 0; h < heads && !first; h++) merge(Part(now + h * Part::floats(a)), dim, Part(all + h * Part::floats(a)));
+    }
+  }
+}
+
+void attention_merge(const AttnArgs& a, const AttnQueries& which, float* parts, int n_parts, Rows out, float*) {
   const int heads = a.n_heads / a.kv.n_kv_heads, dim = a.kv.head_dim, n = (which.t_end - which.t_begin) * heads;
   for (int i = 0; i < n; i++) {
-    Part all(scratch);
-    for (int j = 0; j < n_parts; j++) {
-      float* at = const_cast<float*>(parts) + static_cast<ptrdiff_t>(j * n + i) * Part::floats(a);
-      if (j == 0) std::memcpy(scratch, at, static_cast<size_t>(Part::floats(a)) * sizeof(float));
-      else merge(Part(at), dim, all);
-    }
+    const auto part = [&](int j) { return Part(parts + static_cast<ptrdiff_t>(j * n + i) * Part::floats(a)); };
+    const Part all = part(0);
+    for (int j = 1; j < n_parts; j++) merge(part(j), dim, all);
     float* to = out[which.t_begin + i / heads] + static_cast<ptrdiff_t>(which.kv_head * heads + i % heads) * dim;
     const float inv = 1.0f / all.l;
     for (int d = 0; d < dim; d++) to[d] = std::fma(all.o[d], inv, 0.0f);

@@ -21,15 +21,10 @@ inline void place(Tile& tile, int dim, float* scratch) {
   tile.o = tile.s + kMaxTile * kScoreStride, tile.q = tile.o + kMaxTile * tile.dim_lanes;
 }
 
-// Nothing seen yet.
-inline void clear(Tile& tile) {
-  for (int i = 0; i < kMaxTile; i++) tile.max[i] = tile.m[i] = kUnseen, tile.sum[i] = tile.l[i] = 0.0f;
-  for (int i = 0; i < tile.n * tile.dim_lanes; i++) tile.o[i] = 0.0f;
-}
-
 // Takes n queries from `begin` on, cut into even micro-tiles.
 template <class Kv> void open_tile(Tile& tile, const Queries& queries, int begin, int n) {
-  tile.n = n, tile.n_micros = ceil_div(n, kMicro), tile.sees = {0, 0};
+  tile.n = n, tile.n_micros = ceil_div(n, kMicro), tile.sees = {0, 0}, tile.fresh = true;
+  for (int i = n; i < kMaxTile; i++) tile.m[i] = kUnseen, tile.l[i] = 0.0f;
   for (int i = 0; i < tile.n_micros; i++) {
     const int first = n * i / tile.n_micros, count = n * (i + 1) / tile.n_micros - first;
     Micro& micro = tile.micro[i] = {first, count, {0, 0}};
@@ -42,7 +37,13 @@ template <class Kv> void open_tile(Tile& tile, const Queries& queries, int begin
   }
 }
 
+// Of queries that see nothing of a tile's first span.
+inline void clear_out(const Tile& tile, const Micro& micro) {
+  for (int i = micro.first * tile.dim_lanes; i < (micro.first + micro.n) * tile.dim_lanes; i += kLanes) store(tile.o + i, zero());
+}
+
 template <class Kv> void attend_span(const AttnArgs& a, Tile& tile, const SpanView<typename Kv::T>& span, int base) {
+  typename Kv::Weights weights(span, tile.dim);
   for (int i = 0; i < tile.n_micros; i++) {
     const Micro& micro = tile.micro[i];
     const Range seen = clip(micro.sees, base, kSpan);
@@ -51,15 +52,16 @@ template <class Kv> void attend_span(const AttnArgs& a, Tile& tile, const SpanVi
       for (int r = micro.first; r < micro.first + micro.n; r++) change(r, tile.s + r * kScoreStride, clip(tile.query_sees[r], base, kSpan));
     };
     each_query([&](int r, float* s, Range visible) { tile.m[r] = top_score(s, blocks_of(seen), visible, a.softcap); });
-    each_query([&](int r, float* s, Range visible) { tile.l[r] = soften(s, blocks_of(seen), visible, tile.m[r]); });
+    each_query([&](int r, float* s, Range visible) { tile.l[r] = weights.soften(tile, r, s, blocks_of(seen), visible); });
   }
   merge_sums(tile);
-  Kv::weigh(tile, span, base);
   for (int i = 0; i < tile.n_micros; i++) {
     const Micro& micro = tile.micro[i];
     const Range seen = clip(micro.sees, base, kSpan);
     if (!seen.empty()) Kv::mix(tile, micro, span, seen);
+    else if (tile.fresh) clear_out(tile, micro);
   }
+  tile.fresh = false;
 }
 
 template <class Kv> void close_tile(const Tile& tile, const Queries& queries, int begin) {
@@ -87,14 +89,15 @@ template <class Kv, class Each> void for_tiles(const Queries& queries, float* sc
 // Spans [begin, end) in order, enter(i) before each and leave(i) behind it.
 template <class Kv, class Enter, class Leave>
 void attend_spans(const Queries& queries, Tile& tile, Range spans, Enter enter, Leave leave) {
-  const auto view = [&](int i) {
-    return view_span<typename Kv::T>(queries.a.kv, queries.row.table, queries.which.kv_head, i * kSpan, clip(tile.sees, i * kSpan, kSpan));
-  };
+  const KvLayer& kv = queries.a.kv;
+  const int first = tile.sees.begin > spans.begin * kSpan ? tile.sees.begin : spans.begin * kSpan;
+  SubBlocks sub_blocks(kv, queries.row.table, queries.which.kv_head, first);
+  const auto view = [&](int i) { return view_span<typename Kv::T>(kv, sub_blocks, clip(tile.sees, i * kSpan, kSpan)); };
   auto span = view(spans.begin);
-  if (tile.n_micros == 1) fetch_all(span.k, queries.a.kv.sub_block_bytes());
+  if (tile.n_micros == 1) fetch_all(span.k, kv.sub_block_bytes()), fetch_all(span.v, kv.sub_block_bytes());
   for (int i = spans.begin; i < spans.end; i++) {
     const auto next = i + 1 < spans.end ? view(i + 1) : SpanView<typename Kv::T>{};
-    span.ahead = i + 1 < spans.end ? next.k : span.k;
+    span.next = i + 1 < spans.end ? &next : &span;
     enter(i);
     attend_span<Kv>(queries.a, tile, span, i * kSpan);
     leave(i);
@@ -104,22 +107,31 @@ void attend_spans(const Queries& queries, Tile& tile, Range spans, Enter enter, 
 
 template <class Kv> void attend(const Queries& queries, float* scratch) {
   for_tiles<Kv>(queries, scratch, [&](Tile& tile, int begin) {
-    clear(tile);
     attend_spans<Kv>(queries, tile, {tile.sees.begin / kSpan, ceil_div(tile.sees.end, kSpan)}, [](int) {}, [](int) {});
     close_tile<Kv>(tile, queries, begin);
   });
 }
 
-// One span alone: m and l of all n queries, then o [n][dim_lanes].
+// Spans merged: m and l of all n queries, then o [n][dim_lanes].
 struct Part {
   float *m, *l, *o;
   static size_t floats(const AttnArgs& a, int n) {
     return round_up(static_cast<size_t>(n) * static_cast<size_t>(ceil_div(a.kv.head_dim, kLanes) * kLanes + 2), kLanes);
   }
-  Part(const Queries& queries, const float* parts, int i) {
+  Part(const Queries& queries, float* parts, int i) {
     const int n = queries.n();
-    float* at = const_cast<float*>(parts) + static_cast<size_t>(i) * floats(queries.a, n);
+    float* at = parts + static_cast<size_t>(i) * floats(queries.a, n);
     o = at, m = at + n * (ceil_div(queries.a.kv.head_dim, kLanes) * kLanes), l = m + n;
+  }
+  // Queries [begin, begin + tile.n) of this part as the tile's state, o in place; and the rest of the state back.
+  void enter(Tile& tile, int begin) const {
+    tile.o = o + begin * tile.dim_lanes;
+    store(tile.max, load_up_to(m + begin, tile.n));
+    store(tile.sum, load_up_to(l + begin, tile.n));
+  }
+  void leave(const Tile& tile, int begin) const {
+    store_up_to(m + begin, load(tile.max), tile.n);
+    store_up_to(l + begin, load(tile.sum), tile.n);
   }
 };
 
@@ -127,33 +139,64 @@ template <class Kv> void attend_parts(const Queries& queries, Range spans, float
   for_tiles<Kv>(queries, scratch, [&](Tile& tile, int begin) {
     const auto enter = [&](int i) {
       tile.o = Part(queries, parts, i - spans.begin).o + begin * tile.dim_lanes;
-      clear(tile);
+      tile.fresh = true;
     };
-    const auto leave = [&](int i) {
-      const Part part(queries, parts, i - spans.begin);
-      store_up_to(part.m + begin, load(tile.max), tile.n);
-      store_up_to(part.l + begin, load(tile.sum), tile.n);
-    };
-    attend_spans<Kv>(queries, tile, spans, enter, leave);
+    attend_spans<Kv>(queries, tile, spans, enter, [&](int i) { Part(queries, parts, i - spans.begin).leave(tile, begin); });
   });
 }
 
-template <class Kv> void merge_parts(const Queries& queries, const float* parts, int n_parts, float* scratch) {
+template <class Kv> void attend_prefix(const Queries& queries, Range spans, const float* before, float* part, float* scratch) {
+  if (before && before != part) __builtin_memcpy(part, before, Part::floats(queries.a, queries.n()) * sizeof(float));
+  const Part all(queries, part, 0);
+  for_tiles<Kv>(queries, scratch, [&](Tile& tile, int begin) {
+    all.enter(tile, begin);
+    tile.fresh = !before;
+    attend_spans<Kv>(queries, tile, spans, [](int) {}, [](int) {});
+    all.leave(tile, begin);
+  });
+}
+
+// C vectors of o of one query, from `o` on, with those of n parts, `apart` floats from each other.
+struct Factors {
+  alignas(64) float keep[kMaxTile], take[kMaxTile];
+};
+template <int C> void merge_vectors(float* o, const float* parts, size_t apart, const Factors* factors, int n, int r) {
+  V16 sum[C];
+  for (int c = 0; c < C; c++) sum[c] = load(o + c * kLanes);
+  for (int i = 0; i < n; i++, parts += apart) {
+    const V16 keep = set1(factors[i].keep[r]), take = set1(factors[i].take[r]);
+    for (int c = 0; c < C; c++) sum[c] = fma(sum[c], keep, mul(load(parts + c * kLanes), take));
+  }
+  for (int c = 0; c < C; c++) store(o + c * kLanes, sum[c]);
+}
+
+// Of several parts first all m and l, then all o, whose sums stay in registers meanwhile.
+template <class Kv> void merge_parts(const Queries& queries, float* parts, int n_parts, float* scratch) {
+  constexpr int kAtOnce = 16, kVectors = 4;
+  Factors factors[kAtOnce];
   Tile tile;
   place(tile, queries.a.kv.head_dim, scratch);
+  const size_t apart = Part::floats(queries.a, queries.n());
   for (int begin = 0, n = queries.n(); begin < n; begin += tile.n) {
     tile.n = n - begin < kMaxTile ? n - begin : kMaxTile;
-    clear(tile);
-    for (int i = 0; i < n_parts; i++) {
-      const Part part(queries, parts, i);
-      store(tile.m, load_up_to(part.m + begin, tile.n));
-      store(tile.l, load_up_to(part.l + begin, tile.n));
-      merge_sums(tile);
-      const float* from = part.o + begin * tile.dim_lanes;
+    Part(queries, parts, 0).enter(tile, begin);
+    tile.fresh = false;
+    for (int first = 1, count; first < n_parts; first += count) {
+      count = n_parts - first < kAtOnce ? n_parts - first : kAtOnce;
+      for (int i = 0; i < count; i++) {
+        const Part part(queries, parts, first + i);
+        store(tile.m, load_up_to(part.m + begin, tile.n));
+        store(tile.l, load_up_to(part.l + begin, tile.n));
+        merge_sums(tile);
+        store(factors[i].keep, load(tile.keep));
+        store(factors[i].take, load(tile.take));
+      }
+      const float* from = Part(queries, parts, first).o + begin * tile.dim_lanes;
       for (int r = 0; r < tile.n; r++) {
-        const V16 keep = set1(tile.keep[r]), take = set1(tile.take[r]);
-        for (int d = r * tile.dim_lanes; d < (r + 1) * tile.dim_lanes; d += kLanes)
-          store(tile.o + d, fma(load(tile.o + d), keep, mul(load(from + d), take)));
+        int d = r * tile.dim_lanes;
+        const int end = d + tile.dim_lanes;
+        for (; d + kVectors * kLanes <= end; d += kVectors * kLanes) merge_vectors<kVectors>(tile.o + d, from + d, apart, factors, count, r);
+        for (; d < end; d += kLanes) merge_vectors<1>(tile.o + d, from + d, apart, factors, count, r);
       }
     }
     close_tile<Kv>(tile, queries, begin);
@@ -185,7 +228,12 @@ void attention_parts(const AttnArgs& a, const AttnRow& row, const AttnQueries& w
   with_kv(a.kv.type, [&]<class Kv>() { attend_parts<Kv>({a, row, which, q, {}}, {span_begin, span_end}, parts, scratch); });
 }
 
-void attention_merge(const AttnArgs& a, const AttnQueries& which, const float* parts, int n_parts, Rows out, float* scratch) {
+void attention_prefix(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, int span_begin, int span_end, Rows q,
+                      const float* before, float* part, float* scratch) {
+  with_kv(a.kv.type, [&]<class Kv>() { attend_prefix<Kv>({a, row, which, q, {}}, {span_begin, span_end}, before, part, scratch); });
+}
+
+void attention_merge(const AttnArgs& a, const AttnQueries& which, float* parts, int n_parts, Rows out, float* scratch) {
   with_kv(a.kv.type, [&]<class Kv>() { merge_parts<Kv>({a, {}, which, {}, out}, parts, n_parts, scratch); });
 }
 

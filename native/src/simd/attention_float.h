@@ -64,8 +64,8 @@ void score_span(const FloatQueries& queries, const SpanView<T>& span, Range seen
   const int apart = (blocks.end - blocks.begin) / B;  // so that two are in different halves
   int b = blocks.begin;
   for (; b < blocks.begin + apart; b++)
-    score<Load, N, B>(queries, span.k + b, apart, s + b * kSubBlock, {span.v, bytes, b % kParts, kParts});
-  for (b += apart * (B - 1); b < blocks.end; b++) score<Load, N, 1>(queries, span.k + b, 1, s + b * kSubBlock, {span.v, bytes, b, kSubBlocks});
+    score<Load, N, B>(queries, span.k + b, apart, s + b * kSubBlock, {span.next->k, bytes, b % kParts, kParts});
+  for (b += apart * (B - 1); b < blocks.end; b++) score<Load, N, 1>(queries, span.k + b, 1, s + b * kSubBlock, {span.next->k, bytes, b, kSubBlocks});
 }
 
 // O[r][c * 16 + lane] merged with the sum of p_rj * v_j over `seen`, for N queries and C vectors of d from d0 on, or the tail's one.
@@ -89,10 +89,7 @@ void mix(const Tile& tile, int first, const SpanView<T>& span, Range seen, int d
     }
   }
   for (int r = 0; r < N; r++)
-    for (int c = 0; c < C; c++) {
-      float* o = tile.o + (first + r) * tile.dim_lanes + d0 + c * kLanes;
-      store(o, fma(load(o), set1(tile.keep[first + r]), mul(sum[r][c], set1(tile.take[first + r]))));
-    }
+    for (int c = 0; c < C; c++) merge_lanes(tile, first + r, tile.o + (first + r) * tile.dim_lanes + d0 + c * kLanes, sum[r][c]);
 }
 
 template <class Load, int N, class T = typename Load::T>
@@ -101,9 +98,9 @@ void mix_span(const Tile& tile, int first, const SpanView<T>& span, Range seen) 
   const size_t bytes = bytes_of<T>(tile.dim);
   const int wide = tile.dim / step, narrow = ceil_div(tile.dim, kLanes);
   int d = 0;
-  for (; d + step <= tile.dim; d += step) mix<Load, N, C, false>(tile, first, span, seen, d, {span.ahead, bytes, d / step, wide});
-  for (; d + kLanes <= tile.dim; d += kLanes) mix<Load, N, 1, false>(tile, first, span, seen, d, {span.ahead, bytes, d / kLanes, narrow});
-  if (d < tile.dim) mix<Load, N, 1, true>(tile, first, span, seen, d, {span.ahead, bytes, d / kLanes, narrow});
+  for (; d + step <= tile.dim; d += step) mix<Load, N, C, false>(tile, first, span, seen, d, {span.next->v, bytes, d / step, wide});
+  for (; d + kLanes <= tile.dim; d += kLanes) mix<Load, N, 1, false>(tile, first, span, seen, d, {span.next->v, bytes, d / kLanes, narrow});
+  if (d < tile.dim) mix<Load, N, 1, true>(tile, first, span, seen, d, {span.next->v, bytes, d / kLanes, narrow});
 }
 
 template <class Load> struct FloatKv {
@@ -116,7 +113,13 @@ template <class Load> struct FloatKv {
     const FloatQueries queries{tile.q + micro.first * tile.q_stride, tile.q_stride, tile.dim, a.scale};
     with_count(micro.n, [&]<int N>() { score_span<Load, N>(queries, span, seen, tile.s + micro.first * kScoreStride); });
   }
-  static void weigh(Tile&, const SpanView<T>&, int) {}  // p itself
+  // Weights of values are the probabilities themselves.
+  struct Weights {
+    Weights(const SpanView<T>&, int) {}
+    float soften(const Tile& tile, int r, float* s, Range blocks, Range seen) {
+      return CAMSHAFT_ISA::soften(s, blocks, seen, tile.m[r], [](float* at, V16 p) { store(at, p); });
+    }
+  };
   static void mix(const Tile& tile, const Micro& micro, const SpanView<T>& span, Range seen) {
     with_count(micro.n, [&]<int N>() { mix_span<Load, N>(tile, micro.first, span, seen); });
   }

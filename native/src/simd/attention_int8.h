@@ -7,10 +7,8 @@ namespace camshaft::CAMSHAFT_ISA {
 namespace {
 
 constexpr int kPairBytes = 2 * kLanes;  // of 16 lanes of K or V
-// Vectors of lanes at once. Integer sums wait for each other no longer than a cycle and need no company, and more would not leave the compiler
-// the registers that it wants.
-constexpr int kAtOnce = 1;
 // Steps of a loop that are written out: they share what counting and fetching ahead cost, which is as much as two queries' products.
+// One vector of lanes at once: integer sums wait for each other no longer than a cycle and need no company.
 constexpr int kSteps = 4;
 static_assert(kSubBlock / 2 % kSteps == 0);
 
@@ -23,10 +21,8 @@ inline Sums largest_of(const float* x, int n) {
 inline int16_t* words_of(float* row) { return reinterpret_cast<int16_t*>(row); }
 inline V16 to_levels(V16 x, V16 inverse, float n) { return min(mul(x, inverse), set1(n)); }  // n for NaN
 
-// Fetches part `part` of `parts`, ahead of a loop that reads B vectors at each of kSteps steps for N queries.
-template <int N, int B> Fetch<kSteps * B * kPairBytes, N> fetch_int8(const int8_t* const* sub_blocks, int dim, int part, int parts) {
-  return {sub_blocks, kv_sub_block_bytes(KvType::int8, dim), part, parts};
-}
+// Ahead of a loop that reads a vector at each of kSteps steps for N queries.
+template <int N> using Int8Fetch = Fetch<kSteps * kPairBytes, N>;
 
 // N queries, as words [N][stride], and what their sums of products are to be multiplied by: step * scale.
 struct Int8Queries {
@@ -35,76 +31,61 @@ struct Int8Queries {
   const float* factor;
 };
 
-// s[r][b * 16 + lane] for B sub-blocks from `first` on. Not inlined, since the caller would leave it too few registers for its sums.
-template <int N, int B = kAtOnce>
-__attribute__((noinline)) void score_int8(const Int8Queries& queries, const SpanView<int8_t>& span, int first, int pairs, float* s) {
+// s[r][b * 16 + lane] for sub-blocks b of the span. Not inlined, since the caller would leave it too few registers for its sums.
+template <int N> __attribute__((noinline)) void score_int8(const Int8Queries& queries, const SpanView<int8_t>& span, Range blocks, ptrdiff_t pairs, float* s) {
   const int16_t* q[N];
-  const int8_t* k[B];
-  Sums sum[N][B];
   for (int r = 0; r < N; r++) q[r] = queries.words + r * queries.stride;
-  for (int b = 0; b < B; b++) k[b] = span.k[first + b];
-  for (int r = 0; r < N; r++)
-    for (int b = 0; b < B; b++) sum[r][b] = zero_sums();
-  auto ahead = fetch_int8<N, B>(span.v, 2 * pairs, first / B, kSubBlocks / B);
-  const auto step = [&](ptrdiff_t i) __attribute__((always_inline)) {
-    Pairs ki[B];
-    for (int b = 0; b < B; b++) ki[b] = load_pairs(k[b] + i * kPairBytes);
-    for (int r = 0; r < N; r++) {
-      const Pairs qi = set1_pair(q[r] + 2 * i);
-      for (int b = 0; b < B; b++) sum[r][b] = dot(qi, ki[b], sum[r][b]);
-    }
-  };
-  ptrdiff_t i = 0;
-  for (; i + kSteps <= pairs; i += kSteps) {
-    ahead.step();
+  Int8Fetch<N> ahead(span.next->k, kv_sub_block_bytes(KvType::int8, static_cast<int>(2 * pairs)), blocks.begin, kSubBlocks);
+  for (int b = blocks.begin; b < blocks.end; b++) {
+    if (b > blocks.begin) ahead.next_part();
+    const int8_t* k = span.k[b];
+    Sums sum[N];
+    for (int r = 0; r < N; r++) sum[r] = zero_sums();
+    const auto step = [&](ptrdiff_t i) __attribute__((always_inline)) {
+      const Pairs ki = load_pairs(k + i * kPairBytes);
+      for (int r = 0; r < N; r++) sum[r] = dot(set1_pair(q[r] + 2 * i), ki, sum[r]);
+    };
+    ptrdiff_t i = 0;
+    for (; i + kSteps <= pairs; i += kSteps) {
+      ahead.step();
 #pragma GCC unroll 4
-    for (int j = 0; j < kSteps; j++) step(i + j);
-  }
-  for (; i < pairs; i++) step(i);
-  s += first * kSubBlock;
-  for (int b = 0; b < B; b++) {
-    const V16 scale = load_bf16(reinterpret_cast<const uint16_t*>(k[b] + pairs * kPairBytes));
-    for (int r = 0; r < N; r++) store(s + r * kScoreStride + b * kSubBlock, mul(mul(to_float(sum[r][b]), scale), set1(queries.factor[r])));
+      for (int j = 0; j < kSteps; j++) step(i + j);
+    }
+    for (; i < pairs; i++) step(i);
+    const V16 scale = load_bf16(reinterpret_cast<const uint16_t*>(k + pairs * kPairBytes));
+    for (int r = 0; r < N; r++) store(s + r * kScoreStride + b * kSubBlock, mul(mul(to_float(sum[r]), scale), set1(queries.factor[r])));
   }
 }
 
-// O[r][c * 16 + lane] merged with the sum of w_rj * v_j over `seen`, for N queries and C vectors of d from d0 on. Where the dimensions end
-// inside a vector the other lanes read what follows in the sub-block, its scales, and nobody reads those lanes.
-template <int N, int C = kAtOnce> void mix_int8(const Tile& tile, int first, const SpanView<int8_t>& span, Range seen, int d0) {
+// O[r][d0 + lane] merged with the sum of w_rj * v_j over `seen`, for N queries. Where the dimensions end inside a vector the other lanes read
+// what follows in the sub-block, its scales, and nobody reads those lanes.
+template <int N> void mix_int8(const Tile& tile, int first, const SpanView<int8_t>& span, Range seen, int d0, Int8Fetch<N>& ahead) {
   const ptrdiff_t row = 2 * (tile.dim + tile.dim % 2);  // bytes of a pair of tokens
   const int16_t* words = words_of(tile.s + first * kScoreStride);
-  Sums sum[N][C];
-  for (int r = 0; r < N; r++)
-    for (int c = 0; c < C; c++) sum[r][c] = zero_sums();
-  auto ahead = fetch_int8<N, C>(span.ahead, tile.dim, d0 / (C * kLanes), ceil_div(tile.dim, C * kLanes));
-  for (int b = seen.begin / kSubBlock; b * kSubBlock < seen.end; b++) {
-    const Range in = clip(seen, b * kSubBlock, kSubBlock);
+  Sums sum[N];
+  for (int r = 0; r < N; r++) sum[r] = zero_sums();
+  const Range blocks = blocks_of(seen);
+  for (int b = blocks.begin; b < blocks.end; b++) {
     const int16_t* w = words + 2 * b * kSubBlock;
     const int8_t* v = span.v[b] + 2 * d0;
     const auto step = [&](ptrdiff_t i) __attribute__((always_inline)) {
-      Pairs vi[C];
-      for (int c = 0; c < C; c++) vi[c] = load_pairs(v + i * row + c * kPairBytes);
-      for (int r = 0; r < N; r++) {
-        const Pairs wi = set1_pair(w + 2 * r * kScoreStride + 2 * i);
-        for (int c = 0; c < C; c++) sum[r][c] = dot(wi, vi[c], sum[r][c]);
-      }
+      const Pairs vi = load_pairs(v + i * row);
+      for (int r = 0; r < N; r++) sum[r] = dot(set1_pair(w + 2 * r * kScoreStride + 2 * i), vi, sum[r]);
     };
+    const Range in = clip(seen, b * kSubBlock, kSubBlock);
     if (in.begin > 0 || in.end < kSubBlock) {
       for (ptrdiff_t i = in.begin / 2; 2 * i < in.end; i++) step(i);
       continue;
     }
+#pragma GCC unroll 2
     for (ptrdiff_t i = 0; i < kSubBlock / 2; i += kSteps) {
       ahead.step();
 #pragma GCC unroll 4
       for (int j = 0; j < kSteps; j++) step(i + j);
     }
   }
-  for (int r = 0; r < N; r++)
-    for (int c = 0; c < C; c++) {
-      float* o = tile.o + (first + r) * tile.dim_lanes + d0 + c * kLanes;
-      const V16 here = mul(to_float(sum[r][c]), set1(tile.w_step[first + r]));
-      store(o, fma(load(o), set1(tile.keep[first + r]), mul(here, set1(tile.take[first + r]))));
-    }
+  for (int r = first; r < first + N; r++)
+    merge_lanes(tile, r, tile.o + r * tile.dim_lanes + d0, mul(to_float(sum[r - first]), set1(tile.w_step[r])));
 }
 
 struct Int8Kv {
@@ -119,43 +100,55 @@ struct Int8Kv {
     });
   }
   static void score(const AttnArgs& a, Tile& tile, const Micro& micro, const SpanView<T>& span, Range seen) {
-    const int pairs = ceil_div(tile.dim, 2), end = ceil_div(seen.end, kSubBlock);
     float factor[kMicro];
     for (int r = 0; r < micro.n; r++) factor[r] = tile.q_step[micro.first + r] * a.scale;
     const Int8Queries queries{words_of(tile.q + micro.first * tile.q_stride), 2 * tile.q_stride, factor};
     with_count(micro.n, [&]<int N>() {
-      float* s = tile.s + micro.first * kScoreStride;
-      for (int b = seen.begin / kSubBlock; b < end; b += kAtOnce) score_int8<N>(queries, span, b, pairs, s);
+      score_int8<N>(queries, span, blocks_of(seen), ceil_div(tile.dim, 2), tile.s + micro.first * kScoreStride);
     });
   }
-  // w from p and the scales of V. Those of unseen tokens may be anything, so that 0 * scale would not do.
-  static void weigh(Tile& tile, const SpanView<T>& span, int base) {
-    alignas(64) float inverse[kMaxTile];
-    for (int r = 0; r < tile.n; r++) {
-      float* s = tile.s + r * kScoreStride;
-      const Range seen = clip(tile.query_sees[r], base, kSpan);
+  // Weights of values: p_j times the scale of V, in levels of the span's largest scale. Queries that see the same of it share what comes
+  // before p. Scales of tokens that a query does not see may be anything, so that 0 * scale would not do.
+  class Weights {
+   public:
+    Weights(const SpanView<T>& span, int dim) : span_(span), scales_at_(kSubBlock * (dim + dim % 2)) {}
+    float soften(Tile& tile, int r, float* s, Range blocks, Range seen) {
+      if (seen != seen_) see(seen);
+      tile.w_step[r] = step_;
+      return CAMSHAFT_ISA::soften(s, blocks, seen, tile.m[r], [&](float* at, V16 p) {
+        store_words(words_of(at), to_levels(p, load(levels_ + (at - s)), kWordLevels));
+      });
+    }
+
+   private:
+    void see(Range seen) {
+      seen_ = seen;
+      V16 scale[kSubBlocks];
       Sums most = zero_sums();
-      for (int b = seen.begin / kSubBlock; b * kSubBlock < seen.end; b++) {
-        float* at = s + b * kSubBlock;
-        V16 w = mul(load(at), load_bf16(reinterpret_cast<const uint16_t*>(span.v[b] + kSubBlock * (tile.dim + tile.dim % 2))));
-        if (seen.begin > b * kSubBlock || seen.end < (b + 1) * kSubBlock) w = keep_lanes(w, seen.begin - b * kSubBlock, seen.end - b * kSubBlock, zero());
-        store(at, w);
-        most = max_bits(most, w);
+      for (int b = 0; b < kSubBlocks; b++) {
+        scale[b] = load_bf16(reinterpret_cast<const uint16_t*>(span_.v[b] + scales_at_));
+        if (seen.begin > b * kSubBlock || seen.end < (b + 1) * kSubBlock) scale[b] = keep_lanes(scale[b], seen.begin - b * kSubBlock, seen.end - b * kSubBlock, zero());
+        most = max_bits(most, scale[b]);
       }
       const float top = hmax_bits(most);
-      inverse[r] = fixed_inverse(top, kWordLevels), tile.w_step[r] = fixed_step(top, kWordLevels);
+      const V16 inverse = set1(fixed_inverse(top, kWordLevels));
+      for (int b = 0; b < kSubBlocks; b++) store(levels_ + b * kSubBlock, mul(scale[b], inverse));
+      step_ = fixed_step(top, kWordLevels);
     }
-    for (int i = 0; i < tile.n_micros; i++) {
-      const Micro& micro = tile.micro[i];
-      const Range blocks = blocks_of(clip(micro.sees, base, kSpan));
-      for (int r = micro.first; r < micro.first + micro.n; r++)
-        for (int at = r * kScoreStride + blocks.begin * kSubBlock; at < r * kScoreStride + blocks.end * kSubBlock; at += kSubBlock)
-          store_words(words_of(tile.s + at), to_levels(load(tile.s + at), set1(inverse[r]), kWordLevels));
-    }
-  }
+
+    const SpanView<T>& span_;
+    const int scales_at_;
+    Range seen_{0, 0};
+    float step_ = 0;
+    alignas(64) float levels_[kSpan];
+  };
   static void mix(const Tile& tile, const Micro& micro, const SpanView<T>& span, Range seen) {
     with_count(micro.n, [&]<int N>() {
-      for (int d = 0; d < tile.dim; d += kAtOnce * kLanes) mix_int8<N>(tile, micro.first, span, seen, d);
+      Int8Fetch<N> ahead(span.next->v, kv_sub_block_bytes(KvType::int8, tile.dim), 0, ceil_div(tile.dim, kLanes));
+      for (int d = 0; d < tile.dim; d += kLanes) {
+        if (d > 0) ahead.next_part();
+        mix_int8<N>(tile, micro.first, span, seen, d, ahead);
+      }
     });
   }
 };

@@ -20,6 +20,7 @@ constexpr float kUnseen = -3.402823466e38f;  // the maximum of nothing; finite, 
 struct Range {
   int begin, end;
   bool empty() const { return begin >= end; }
+  bool operator==(const Range&) const = default;
 };
 inline Range clip(Range r, int base, int size) {
   r.begin = r.begin < base ? 0 : r.begin - base;
@@ -60,40 +61,64 @@ struct Micro {
 };
 
 // Up to 16 queries with their state. Arrays in scratch: q [kMaxTile][q_stride], s [kMaxTile][kScoreStride], o [kMaxTile][dim_lanes] (in the
-// element order of the KV type's loads); int8 has integers in place of q, and in place of s when its scores have become weights of values.
+// element order of the KV type's loads); int8 has integers in place of q, and in place of s when its scores have become weights.
 struct Tile {
   int n, n_micros, dim, dim_lanes, q_stride;
+  bool fresh;  // no span is in max, sum and o yet: whatever they hold, the next one goes there as it is
   float *q, *s, *o;
   Range sees;
   Range query_sees[kMaxTile];
   Micro micro[kMaxTile];
   alignas(64) float m[kMaxTile], l[kMaxTile];                  // of this span
   alignas(64) float max[kMaxTile], sum[kMaxTile];              // running
-  alignas(64) float q_step[kMaxTile], w_step[kMaxTile];        // int8: of q and of w
+  alignas(64) float q_step[kMaxTile], w_step[kMaxTile];        // int8: of q and of weights
   alignas(64) float keep[kMaxTile], take[kMaxTile];            // factors of this merge
 };
 
-// The sub-blocks of one span: those that the tile sees, the first of them in place of others. `ahead` is K of the next span. While the
-// scores read K, V is fetched, and while V is read, K ahead.
+// The sub-blocks of one span: those that the tile sees, the first of them in place of others. While the scores read K, K of the `next` span
+// is fetched, and while V is read, V of that.
 template <class T> struct SpanView {
   const T* k[kSubBlocks];
   const T* v[kSubBlocks];
-  const T* const* ahead;
+  const SpanView* next;
 };
 
-template <class T> SpanView<T> view_span(const KvLayer& kv, const int32_t* table, int kv_head, int base, Range seen) {
+// The sub-blocks of one head of a sequence, one after the other.
+class SubBlocks {
+ public:
+  SubBlocks(const KvLayer& kv, const int32_t* table, int kv_head, int pos)
+      : kv_(kv), bytes_(kv.sub_block_bytes()), head_(static_cast<size_t>(kv_head) * kv.head_bytes()), next_id_(table + pos / kv.block_size) {
+    const int before = pos % kv.block_size / kSubBlock;
+    enter_block();
+    at_ += static_cast<size_t>(before) * bytes_, left_ -= before;
+  }
+  // Where the next one begins, from kv.k and kv.v on.
+  size_t next() {
+    if (left_ == 0) enter_block();
+    left_--, at_ += bytes_;
+    return at_ - bytes_;
+  }
+
+ private:
+  void enter_block() { at_ = static_cast<size_t>(*next_id_++) * kv_.block_bytes + head_, left_ = kv_.block_size / kSubBlock; }
+
+  const KvLayer& kv_;
+  const size_t bytes_, head_;
+  const int32_t* next_id_;
+  size_t at_;
+  int left_;
+};
+
+template <class T> SpanView<T> view_span(const KvLayer& kv, SubBlocks& sub_blocks, Range seen) {
   SpanView<T> view;
-  const size_t head = static_cast<size_t>(kv_head) * kv.head_bytes();
   const Range blocks = blocks_of(seen);
-  for (int i = 0; i < kSubBlocks; i++) {
-    const int b = i >= blocks.begin && i < blocks.end ? i : blocks.begin, pos = base + b * kSubBlock;
-    const int32_t id = blocks.empty() ? 0 : table[pos / kv.block_size];
-    const size_t at = static_cast<size_t>(id) * kv.block_bytes + head +
-                      static_cast<size_t>(pos % kv.block_size / kSubBlock) * kv.sub_block_bytes();
+  const auto set = [&](int i, size_t at) {
     view.k[i] = reinterpret_cast<const T*>(kv.k + at);
     view.v[i] = reinterpret_cast<const T*>(kv.v + at);
-  }
-  view.ahead = nullptr;
+  };
+  const size_t first = blocks.empty() ? 0 : sub_blocks.next();
+  for (int i = 0; i < kSubBlocks; i++) set(i, i > blocks.begin && i < blocks.end ? sub_blocks.next() : first);
+  view.next = nullptr;
   return view;
 }
 
@@ -105,27 +130,44 @@ template <int N> constexpr int kWide = kAccumulators / N >= 4 ? 4 : kAccumulator
 // to do meanwhile, and no instruction to spare for a second run.
 template <int kBytes, int N> class Fetch {
  public:
-  template <class T> Fetch(const T* const* sub_blocks, size_t sub_block_bytes, int part, int parts) {
-    const unsigned bytes = static_cast<unsigned>(sub_block_bytes), half = kSubBlocks / kRuns * bytes;
-    unsigned from = static_cast<unsigned>(part) * (half / static_cast<unsigned>(parts));
-    for (int i = 0; i < kRuns; i++, from += half) {
-      const unsigned block = (from >= bytes) + (from >= 2 * bytes) + (from >= 3 * bytes);
-      runs_[i] = reinterpret_cast<const char*>(sub_blocks[block]) + (from - block * bytes);
+  template <class T> Fetch(const T* const* sub_blocks, size_t sub_block_bytes, int part, int parts)
+      : bytes_(static_cast<unsigned>(sub_block_bytes)), part_bytes_(kSubBlocks / kRuns * bytes_ / static_cast<unsigned>(parts)) {
+    for (int i = 0; i < kRuns; i++) {
+      Run& run = runs_[i];
+      run.block = reinterpret_cast<const char* const*>(sub_blocks + i * (kSubBlocks / kRuns));
+      run.from = static_cast<unsigned>(part) * part_bytes_;
+      for (; run.from >= bytes_; run.from -= bytes_) run.block++;
+      run.at = *run.block + run.from;
     }
   }
   void step() {
-    for (const char* run : runs_) __builtin_prefetch(run + done_);
-    done_ += kBytes / kRuns;
+    constexpr int kRunBytes = kBytes / kRuns;
+    for (Run& run : runs_) {
+      for (int at = 0; at < kRunBytes; at += kAlign) __builtin_prefetch(run.at + at);
+      run.at += kRunBytes;
+    }
+  }
+  // The part behind this one, of which there must be one.
+  void next_part() {
+    for (Run& run : runs_) {
+      run.from += part_bytes_;
+      if (run.from >= bytes_) run.block++, run.from -= bytes_;
+      run.at = *run.block + run.from;
+    }
   }
 
  private:
   static_assert(kSubBlocks == 4);
   static constexpr int kRuns = N > 4 ? 1 : 2;
-  const char* runs_[kRuns];
-  ptrdiff_t done_ = 0;
+  struct Run {
+    const char *const *block, *at;
+    unsigned from;
+  };
+  unsigned bytes_, part_bytes_;
+  Run runs_[kRuns];
 };
 
-// K of the first span, which no loop before it could fetch.
+// K or V of the first span, which no loop before it could fetch.
 template <class T> void fetch_all(const T* const* sub_blocks, size_t sub_block_bytes) {
   Fetch<2 * kAlign, 2> ahead(sub_blocks, sub_block_bytes, 0, 1);
   for (size_t done = 0; done < kSubBlocks / 2 * sub_block_bytes; done += kAlign) ahead.step();
@@ -158,13 +200,13 @@ inline float top_score(float* s, Range blocks, Range seen, float cap) {
   return hmax(top);
 }
 
-// Scores to probabilities in place; their sum.
-inline float soften(float* s, Range blocks, Range seen, float top) {
+// Scores to probabilities, of which put(at, p) keeps what it needs in their place; their sum.
+template <class Put> inline float soften(float* s, Range blocks, Range seen, float top, Put put) {
   if (seen.empty()) return 0.0f;
   V16 total = zero();
   each_block(s, blocks, [&](float* at) {
     const V16 p = exp_small(sub(load(at), set1(top)));
-    store(at, p);
+    put(at, p);
     total = add(total, p);
   });
   return hsum(total);
@@ -172,12 +214,22 @@ inline float soften(float* s, Range blocks, Range seen, float top) {
 
 // One lane a query. A query that sees nothing of the span has m = kUnseen, l = 0: keep is 1, and what is taken is 0.
 inline void merge_sums(Tile& tile) {
+  if (tile.fresh) {
+    store(tile.max, load(tile.m));
+    store(tile.sum, load(tile.l));
+    return;
+  }
   const V16 old = load(tile.max), m = load(tile.m), top = max(old, m);
   const V16 keep = exp_small(sub(old, top)), take = exp_small(sub(m, top));
   store(tile.max, top);
   store(tile.keep, keep);
   store(tile.take, take);
   store(tile.sum, fma(load(tile.sum), keep, mul(load(tile.l), take)));
+}
+
+// 16 lanes of o of query r, with those of this span.
+inline void merge_lanes(const Tile& tile, int r, float* o, V16 here) {
+  store(o, tile.fresh ? here : fma(load(o), set1(tile.keep[r]), mul(here, set1(tile.take[r]))));
 }
 
 template <class F> inline void with_count(int n, F f) {
