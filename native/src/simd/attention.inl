@@ -37,11 +37,6 @@ template <class Kv> void open_tile(Tile& tile, const Queries& queries, int begin
   }
 }
 
-// Of queries that see nothing of a tile's first span.
-inline void clear_out(const Tile& tile, const Micro& micro) {
-  for (int i = micro.first * tile.dim_lanes; i < (micro.first + micro.n) * tile.dim_lanes; i += kLanes) store(tile.o + i, zero());
-}
-
 template <class Kv> void attend_span(const AttnArgs& a, Tile& tile, const SpanView<typename Kv::T>& span, int base) {
   typename Kv::Weights weights(span, tile.dim);
   for (int i = 0; i < tile.n_micros; i++) {
@@ -59,7 +54,6 @@ template <class Kv> void attend_span(const AttnArgs& a, Tile& tile, const SpanVi
     const Micro& micro = tile.micro[i];
     const Range seen = clip(micro.sees, base, kSpan);
     if (!seen.empty()) Kv::mix(tile, micro, span, seen);
-    else if (tile.fresh) clear_out(tile, micro);
   }
   tile.fresh = false;
 }

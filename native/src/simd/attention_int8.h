@@ -35,9 +35,9 @@ struct Int8Queries {
 template <int N> __attribute__((noinline)) void score_int8(const Int8Queries& queries, const SpanView<int8_t>& span, Range blocks, ptrdiff_t pairs, float* s) {
   const int16_t* q[N];
   for (int r = 0; r < N; r++) q[r] = queries.words + r * queries.stride;
-  Int8Fetch<N> ahead(span.next->k, kv_sub_block_bytes(KvType::int8, static_cast<int>(2 * pairs)), blocks.begin, kSubBlocks);
+  const size_t bytes = kv_sub_block_bytes(KvType::int8, static_cast<int>(2 * pairs));
   for (int b = blocks.begin; b < blocks.end; b++) {
-    if (b > blocks.begin) ahead.next_part();
+    Int8Fetch<N> ahead(span.next->k, bytes, b, kSubBlocks);
     const int8_t* k = span.k[b];
     Sums sum[N];
     for (int r = 0; r < N; r++) sum[r] = zero_sums();
@@ -59,9 +59,10 @@ template <int N> __attribute__((noinline)) void score_int8(const Int8Queries& qu
 
 // O[r][d0 + lane] merged with the sum of w_rj * v_j over `seen`, for N queries. Where the dimensions end inside a vector the other lanes read
 // what follows in the sub-block, its scales, and nobody reads those lanes.
-template <int N> void mix_int8(const Tile& tile, int first, const SpanView<int8_t>& span, Range seen, int d0, Int8Fetch<N>& ahead) {
+template <int N> void mix_int8(const Tile& tile, int first, const SpanView<int8_t>& span, Range seen, int d0) {
   const ptrdiff_t row = 2 * (tile.dim + tile.dim % 2);  // bytes of a pair of tokens
   const int16_t* words = words_of(tile.s + first * kScoreStride);
+  Int8Fetch<N> ahead(span.next->v, kv_sub_block_bytes(KvType::int8, tile.dim), d0 / kLanes, ceil_div(tile.dim, kLanes));
   Sums sum[N];
   for (int r = 0; r < N; r++) sum[r] = zero_sums();
   const Range blocks = blocks_of(seen);
@@ -144,11 +145,7 @@ struct Int8Kv {
   };
   static void mix(const Tile& tile, const Micro& micro, const SpanView<T>& span, Range seen) {
     with_count(micro.n, [&]<int N>() {
-      Int8Fetch<N> ahead(span.next->v, kv_sub_block_bytes(KvType::int8, tile.dim), 0, ceil_div(tile.dim, kLanes));
-      for (int d = 0; d < tile.dim; d += kLanes) {
-        if (d > 0) ahead.next_part();
-        mix_int8<N>(tile, micro.first, span, seen, d, ahead);
-      }
+      for (int d = 0; d < tile.dim; d += kLanes) mix_int8<N>(tile, micro.first, span, seen, d);
     });
   }
 };

@@ -64,7 +64,7 @@ struct Micro {
 // element order of the KV type's loads); int8 has integers in place of q, and in place of s when its scores have become weights.
 struct Tile {
   int n, n_micros, dim, dim_lanes, q_stride;
-  bool fresh;  // no span is in max, sum and o yet: whatever they hold, the next one goes there as it is
+  bool fresh;  // no span is in max, sum and o yet, whatever they hold
   float *q, *s, *o;
   Range sees;
   Range query_sees[kMaxTile];
@@ -130,41 +130,25 @@ template <int N> constexpr int kWide = kAccumulators / N >= 4 ? 4 : kAccumulator
 // to do meanwhile, and no instruction to spare for a second run.
 template <int kBytes, int N> class Fetch {
  public:
-  template <class T> Fetch(const T* const* sub_blocks, size_t sub_block_bytes, int part, int parts)
-      : bytes_(static_cast<unsigned>(sub_block_bytes)), part_bytes_(kSubBlocks / kRuns * bytes_ / static_cast<unsigned>(parts)) {
-    for (int i = 0; i < kRuns; i++) {
-      Run& run = runs_[i];
-      run.block = reinterpret_cast<const char* const*>(sub_blocks + i * (kSubBlocks / kRuns));
-      run.from = static_cast<unsigned>(part) * part_bytes_;
-      for (; run.from >= bytes_; run.from -= bytes_) run.block++;
-      run.at = *run.block + run.from;
+  template <class T> Fetch(const T* const* sub_blocks, size_t sub_block_bytes, int part, int parts) {
+    const unsigned bytes = static_cast<unsigned>(sub_block_bytes), half = kSubBlocks / kRuns * bytes;
+    unsigned from = static_cast<unsigned>(part) * (half / static_cast<unsigned>(parts));
+    for (int i = 0; i < kRuns; i++, from += half) {
+      const unsigned block = (from >= bytes) + (from >= 2 * bytes) + (from >= 3 * bytes);
+      runs_[i] = reinterpret_cast<const char*>(sub_blocks[block]) + (from - block * bytes);
     }
   }
   void step() {
-    constexpr int kRunBytes = kBytes / kRuns;
-    for (Run& run : runs_) {
-      for (int at = 0; at < kRunBytes; at += kAlign) __builtin_prefetch(run.at + at);
-      run.at += kRunBytes;
-    }
-  }
-  // The part behind this one, of which there must be one.
-  void next_part() {
-    for (Run& run : runs_) {
-      run.from += part_bytes_;
-      if (run.from >= bytes_) run.block++, run.from -= bytes_;
-      run.at = *run.block + run.from;
-    }
+    for (const char* run : runs_)
+      for (int at = 0; at < kRunBytes; at += kAlign) __builtin_prefetch(run + done_ + at);
+    done_ += kRunBytes;
   }
 
  private:
   static_assert(kSubBlocks == 4);
-  static constexpr int kRuns = N > 4 ? 1 : 2;
-  struct Run {
-    const char *const *block, *at;
-    unsigned from;
-  };
-  unsigned bytes_, part_bytes_;
-  Run runs_[kRuns];
+  static constexpr int kRuns = N > 4 ? 1 : 2, kRunBytes = kBytes / kRuns;
+  const char* runs_[kRuns];
+  ptrdiff_t done_ = 0;
 };
 
 // K or V of the first span, which no loop before it could fetch.
@@ -215,8 +199,11 @@ template <class Put> inline float soften(float* s, Range blocks, Range seen, flo
 // One lane a query. A query that sees nothing of the span has m = kUnseen, l = 0: keep is 1, and what is taken is 0.
 inline void merge_sums(Tile& tile) {
   if (tile.fresh) {
+    for (int i = 0; i < tile.n * tile.dim_lanes; i += kLanes) store(tile.o + i, zero());
     store(tile.max, load(tile.m));
     store(tile.sum, load(tile.l));
+    store(tile.keep, set1(1.0f));
+    store(tile.take, set1(1.0f));
     return;
   }
   const V16 old = load(tile.max), m = load(tile.m), top = max(old, m);
@@ -227,9 +214,9 @@ inline void merge_sums(Tile& tile) {
   store(tile.sum, fma(load(tile.sum), keep, mul(load(tile.l), take)));
 }
 
-// 16 lanes of o of query r, with those of this span.
+// 16 lanes of o of query r, with those of this span. (Without a branch: one in a loop around it puts sums of the loop into memory.)
 inline void merge_lanes(const Tile& tile, int r, float* o, V16 here) {
-  store(o, tile.fresh ? here : fma(load(o), set1(tile.keep[r]), mul(here, set1(tile.take[r]))));
+  store(o, fma(load(o), set1(tile.keep[r]), mul(here, set1(tile.take[r]))));
 }
 
 template <class F> inline void with_count(int n, F f) {
