@@ -163,8 +163,9 @@ void a_query_has_the_same_bits_in_every_chunking_and_alone() {
     }
 }
 
-// Parts of spans that were computed in any order and any number at once, then merged.
-Floats in_parts(Scene& scene, const Kernels& kernels, int begin, int end, int spans_at_once) {
+// Parts of spans that were computed in any order and any number at once, then merged; the first `n_prefix` of them one after the other, each
+// merged with those before it.
+Floats in_parts(Scene& scene, const Kernels& kernels, int begin, int end, int spans_at_once, int n_prefix) {
   const AttnCase& c = scene.c;
   const AttnRow row{scene.table.data(), 0, c.n_new, c.start};
   const Rows q{scene.queries.data(), static_cast<int64_t>(scene.width())};
@@ -176,11 +177,18 @@ Floats in_parts(Scene& scene, const Kernels& kernels, int begin, int end, int sp
   for (int h = 0; h < c.n_kv_heads; h++) {
     Floats parts(part * (last - first), std::nanf(""));
     const AttnQueries which{h, begin, end};
-    for (int to_span = last, from; to_span > first; to_span = from) {
-      from = std::max(first, to_span - spans_at_once);
-      kernels.attention_parts(scene.args, row, which, from, to_span, q, parts.data() + part * (from - first), scratch.data());
+    const int alone = std::min(last, first + n_prefix);
+    const auto at = [&](int span) { return parts.data() + part * static_cast<size_t>(span - first); };
+    for (int to_span = last, from; to_span > alone; to_span = from) {
+      from = std::max(alone, to_span - spans_at_once);
+      kernels.attention_parts(scene.args, row, which, from, to_span, q, at(from), scratch.data());
     }
-    kernels.attention_merge(scene.args, which, parts.data(), last - first, to, scratch.data());
+    for (int from = first, to_span; from < alone; from = to_span) {
+      to_span = std::min(alone, from + spans_at_once);
+      kernels.attention_prefix(scene.args, row, which, from, to_span, q, from > first ? at(from - 1) : nullptr, at(to_span - 1), scratch.data());
+    }
+    const int merged = std::max(first, alone - 1);
+    kernels.attention_merge(scene.args, which, at(merged), last - merged, to, scratch.data());
   }
   return out;
 }
@@ -191,7 +199,8 @@ void parts_of_spans_merge_to_the_same_bits() {
       Scene scene(c, 16);
       const int begin = std::max(0, c.n_new - 20);
       const Floats want = scene.run(kernels_ref(), begin, c.n_new, c.n_new);
-      for (int at_once : {1, 2, 100}) CHECK(same(*kernels, c, in_parts(scene, *kernels, begin, c.n_new, at_once), want));
+      for (int at_once : {1, 2, 100})
+        for (int n_prefix : {0, 1, 3, 100}) CHECK(same(*kernels, c, in_parts(scene, *kernels, begin, c.n_new, at_once, n_prefix), want));
     }
 }
 

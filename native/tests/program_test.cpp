@@ -15,7 +15,7 @@ using namespace camshaft;
 
 namespace {
 
-constexpr int kVocab = 101, kWidth = 48, kHeads = 4, kKvHeads = 2, kHeadDim = 24, kFf = 70, kTokens = 96, kBlock = 16;
+constexpr int kVocab = 101, kWidth = 48, kHeads = 4, kKvHeads = 2, kHeadDim = 24, kFf = 70, kTokens = 96, kBlock = 16, kLongest = 704;
 constexpr int kQ = kHeads * kHeadDim, kKv = kKvHeads * kHeadDim;
 
 struct Maker {
@@ -45,10 +45,10 @@ struct Maker {
 std::unique_ptr<Program> make_program(const std::string& isa, int threads, const std::string& compute, const std::string& kv) {
   Builder b({isa, threads, compute, kTokens, 8, kVocab});
   Maker m{b};
-  b.kv_cache({kBlock, 80, kv, 1, 2, kKvHeads, kHeadDim});
+  b.kv_cache({kBlock, 1 + 2 * kLongest / kBlock, kv, 1, 2, kKvHeads, kHeadDim});
   std::vector<double> inv_freq(kHeadDim / 2);
   for (size_t i = 0; i < inv_freq.size(); ++i) inv_freq[i] = std::pow(1000.0, -double(i) / double(inv_freq.size()));
-  const int table = b.rope_table(inv_freq, 128);
+  const int table = b.rope_table(inv_freq, kLongest);
   const int x = b.buffer(kWidth), h = b.buffer(kWidth), attended = b.buffer(kQ), qkv = b.buffer(kQ + 2 * kKv), pair = b.buffer(2 * kFf), gated = b.buffer(kFf),
             taken = b.buffer(kWidth), taken_attended = b.buffer(kQ), out = b.buffer(kWidth);
   const int embed = m.matrix(FileType::F16, kVocab, kWidth);
@@ -145,6 +145,40 @@ void logits_are_the_same_bits_on_every_instruction_set_and_schedule() {
   }
 }
 
+// The logits of the last 12 tokens of a row that is long enough to be shared by threads, `chunk` of them a step.
+std::vector<float> long_logits(Program& p, int chunk) {
+  std::vector<int32_t> ids(kLongest), patches;
+  for (int i = 0; i < kLongest; ++i) ids[size_t(i)] = (11 * i + i * i) % kVocab;
+  for (int group = 0; group < 2; ++group) {
+    patches.insert(patches.end(), {0, group, 0, kLongest / kBlock});
+    for (int i = 0; i < kLongest / kBlock; ++i) patches.push_back(1 + 2 * i + group);
+  }
+  p.open(0, {}, ids, {});
+  const int last = kLongest - 12;
+  std::vector<float> all;
+  for (int done = 0, n; done < kLongest; done += n) {
+    n = done < last ? std::min(kTokens, last - done) : std::min(chunk, kLongest - done);
+    const RowSpec row{0, done, n, done < last ? 1 : n, 0};
+    p.run({{ids.data() + done, size_t(n)}, {&row, 1}, done ? std::span<const int32_t>() : patches, {}, {}});
+    if (done < last) continue;
+    const auto kept = p.last_logits();
+    all.insert(all.end(), kept.begin(), kept.end());
+  }
+  return all;
+}
+
+void a_long_row_that_threads_share_has_the_same_bits() {
+  for (const char* kv : {"bf16", "int8", "f32"}) {
+    const auto expected = long_logits(*make_program("ref", 1, "int8", kv), 12);
+    for (float v : expected) CHECK(std::isfinite(v));
+    for (const Kernels* k : test::all_kernels())
+      for (int threads : {2, 3, 4}) {
+        const auto program = make_program(k->name, threads, "int8", kv);
+        for (int chunk : {1, 3}) CHECK(same(long_logits(*program, chunk), expected));
+      }
+  }
+}
+
 void rows_that_nobody_takes_change_nothing() {
   const auto program = make_program("", 2, "int8", "bf16");
   const auto all = logits(*program, 60, 60, 0);
@@ -187,6 +221,7 @@ void blocks_are_copied_whole_and_the_pool_can_be_touched() {
 
 int main() {
   RUN(logits_are_the_same_bits_on_every_instruction_set_and_schedule);
+  RUN(a_long_row_that_threads_share_has_the_same_bits);
   RUN(rows_that_nobody_takes_change_nothing);
   RUN(bad_batches_throw_and_the_program_lives_on);
   RUN(blocks_are_copied_whole_and_the_pool_can_be_touched);
