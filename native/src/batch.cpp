@@ -193,17 +193,16 @@ void StepBatch::split_longest(AttnWork& work) const {
   for (const AttnItem& i : work.items) all += cost(i);
   const double part = all * std::max(1, rules_.kv.n_kv_heads) / (rules_.threads * kPartsPerThread);  // an item is done once for each kv head
   int64_t room = 0;
-  std::vector<AttnItem> items;
-  items.swap(work.items);
-  for (AttnItem& item : items) {
+  for (size_t i = 0; i < work.items.size(); i += size_t(work.items[i].n_parts)) {
+    AttnItem item = work.items[i];
     const int tokens = item.t_end - item.t_begin, spans = positions_[size_t(item.t_end - 1)] / kSpan + 1;
-    const int n_parts = std::min(int(cost(item) / part + 0.999), spans / kSplitSpans);
-    if (n_parts >= 2 && tokens <= kSplitTokens && room + int64_t(tokens) * spans <= kSplitRoom) {
-      item.n_parts = n_parts, item.split = int(work.splits.size());
-      work.splits.push_back({item, room, spans});
-      room += int64_t(tokens) * spans;
-    }
-    for (; item.part < item.n_parts; ++item.part) work.items.push_back(item);
+    item.n_parts = std::min(int(cost(item) / part + 0.999), spans / kSplitSpans);
+    if (item.n_parts < 2 || tokens > kSplitTokens || room + int64_t(tokens) * spans > kSplitRoom) continue;
+    item.split = int(work.splits.size());
+    work.splits.push_back({item, room, spans});
+    room += int64_t(tokens) * spans;
+    work.items.insert(work.items.begin() + ptrdiff_t(i), size_t(item.n_parts - 1), item);
+    for (; item.part < item.n_parts; ++item.part) work.items[i + size_t(item.part)] = item;
   }
 }
 

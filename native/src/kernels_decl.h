@@ -44,8 +44,7 @@
                                      Rows q, float* parts, float* scratch);                                                          \
   CAMSHAFT_DECL void attention_prefix(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, int span_begin, int span_end, \
                                       Rows q, const float* before, float* part, float* scratch);                                     \
-  CAMSHAFT_DECL void attention_merge(const AttnArgs& a, const AttnQueries& which, float* parts, int n_parts, Rows out,               \
-                                     float* scratch);                                                                                \
+  CAMSHAFT_DECL void attention_merge(const AttnArgs& a, const AttnQueries& which, float* parts, int n_parts, Rows out);              \
   CAMSHAFT_DECL size_t attn_part_floats(const AttnArgs& a, int tokens);                                                              \
   CAMSHAFT_DECL int argmax(const float* x, int n);                                                                                   \
   CAMSHAFT_DECL float log_sum_exp(const float* x, int n);                                                                            \

@@ -84,18 +84,20 @@ class Chain {
     merged_ = &room.chains[size_t(item_.split * heads + kv_head)].merged;
   }
   void attend(int part_begin, int part_end, int worker) {
-    const int begin = cut(part_begin), end = cut(part_end), first = spans_.first;
-    float* scratch = attention_.s.scratch[size_t(worker)];
+    const int begin = cut(part_begin), end = cut(part_end), first = spans_.first + begin, last = spans_.first + end;
     if (begin == end) return;
+    const AttnArgs& args = attention_.args;
+    const AttnRow row = attention_.row(item_);
+    float* scratch = attention_.s.scratch[size_t(worker)];
     if (merged_->load(std::memory_order_acquire) != begin)
-      return kernels_.attention_parts(attention_.args, attention_.row(item_), which_, first + begin, first + end, attention_.q, part(begin), scratch);
-    kernels_.attention_prefix(attention_.args, attention_.row(item_), which_, first + begin, first + end, attention_.q,
-                              begin > 0 ? part(begin - 1) : nullptr, part(end - 1), scratch);
+      return kernels_.attention_parts(args, row, which_, first, last, attention_.q, part(begin), scratch);
+    const float* before = begin > 0 ? part(begin - 1) : nullptr;
+    kernels_.attention_prefix(args, row, which_, first, last, attention_.q, before, part(end - 1), scratch);
     merged_->store(end, std::memory_order_release);
   }
-  void finish(int worker) {
+  void finish() {
     const int merged = merged_->exchange(0, std::memory_order_relaxed);
-    kernels_.attention_merge(attention_.args, which_, part(merged - 1), n_spans() - merged + 1, attention_.out, attention_.s.scratch[size_t(worker)]);
+    kernels_.attention_merge(attention_.args, which_, part(merged - 1), n_spans() - merged + 1, attention_.out);
   }
 
  private:
@@ -138,8 +140,8 @@ void attend_split(const Attention& attention, const AttnWork& work, int heads) {
     }
   });
   // The same way round: a thread mostly finishes what it computed the end of.
-  run_forwards(attention.s.pool, int(work.splits.size()) * heads, [&](int begin, int end, int worker) {
-    for (int i = begin; i < end; ++i) Chain(attention, work.splits[size_t(i / heads)], i % heads).finish(worker);
+  run_forwards(attention.s.pool, int(work.splits.size()) * heads, [&](int begin, int end, int) {
+    for (int i = begin; i < end; ++i) Chain(attention, work.splits[size_t(i / heads)], i % heads).finish();
   });
 }
 

@@ -188,7 +188,7 @@ Floats in_parts(Scene& scene, const Kernels& kernels, int begin, int end, int sp
       kernels.attention_prefix(scene.args, row, which, from, to_span, q, from > first ? at(from - 1) : nullptr, at(to_span - 1), scratch.data());
     }
     const int merged = std::max(first, alone - 1);
-    kernels.attention_merge(scene.args, which, at(merged), last - merged, to, scratch.data());
+    kernels.attention_merge(scene.args, which, at(merged), last - merged, to);
   }
   return out;
 }

@@ -152,7 +152,7 @@ struct Kernels {
   // spans before span_begin (null if there are none), and of [span_begin, span_end). It may be `before`, and is the first for attention_merge.
   void (*attention_prefix)(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, int span_begin, int span_end, Rows q,
                            const float* before, float* part, float* scratch);
-  void (*attention_merge)(const AttnArgs& a, const AttnQueries& which, float* parts, int n_parts, Rows out, float* scratch);
+  void (*attention_merge)(const AttnArgs& a, const AttnQueries& which, float* parts, int n_parts, Rows out);
   size_t (*attn_part_floats)(const AttnArgs& a, int tokens);
 
   // Sampling's heavy half, over one row of logits [n].

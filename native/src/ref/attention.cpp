@@ -162,7 +162,7 @@ void attention_prefix(const AttnArgs& a, const AttnRow& row, const AttnQueries& 
   }
 }
 
-void attention_merge(const AttnArgs& a, const AttnQueries& which, float* parts, int n_parts, Rows out, float*) {
+void attention_merge(const AttnArgs& a, const AttnQueries& which, float* parts, int n_parts, Rows out) {
   const int heads = a.n_heads / a.kv.n_kv_heads, dim = a.kv.head_dim, n = (which.t_end - which.t_begin) * heads;
   for (int i = 0; i < n; i++) {
     const auto part = [&](int j) { return Part(parts + static_cast<ptrdiff_t>(j * n + i) * Part::floats(a)); };
@@ -183,7 +183,7 @@ void attention(const AttnArgs& a, const AttnRow& row, const AttnQueries& which, 
       token_parts(a, row, which, t, base, q[t], base <= first ? all : now, scratch);
       for (int h = 0; h < heads && base > first; h++) merge(Part(now + h * Part::floats(a)), dim, Part(all + h * Part::floats(a)));
     }
-    attention_merge(a, {which.kv_head, t, t + 1}, all, 1, out, scratch);
+    attention_merge(a, {which.kv_head, t, t + 1}, all, 1, out);
   }
 }
 

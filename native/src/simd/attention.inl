@@ -14,9 +14,12 @@
 namespace camshaft::CAMSHAFT_ISA {
 namespace {
 
+inline void set_dim(Tile& tile, int dim) { tile.dim = dim, tile.dim_lanes = ceil_div(dim, kLanes) * kLanes; }
+
 // The arrays of a tile, in scratch.
 inline void place(Tile& tile, int dim, float* scratch) {
-  tile.dim = dim, tile.dim_lanes = ceil_div(dim, kLanes) * kLanes, tile.q_stride = tile.dim_lanes + kSkew;
+  set_dim(tile, dim);
+  tile.q_stride = tile.dim_lanes + kSkew;
   tile.s = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch) + kAlign - 1) / kAlign * kAlign);
   tile.o = tile.s + kMaxTile * kScoreStride, tile.q = tile.o + kMaxTile * tile.dim_lanes;
 }
@@ -150,10 +153,12 @@ template <class Kv> void attend_prefix(const Queries& queries, Range spans, cons
   });
 }
 
-// C vectors of o of one query, from `o` on, with those of n parts, `apart` floats from each other.
+// Of one merge, one lane a query.
 struct Factors {
   alignas(64) float keep[kMaxTile], take[kMaxTile];
 };
+
+// C vectors of o of one query, from `o` on, with those of n parts, `apart` floats from each other.
 template <int C> void merge_vectors(float* o, const float* parts, size_t apart, const Factors* factors, int n, int r) {
   V16 sum[C];
   for (int c = 0; c < C; c++) sum[c] = load(o + c * kLanes);
@@ -165,11 +170,11 @@ template <int C> void merge_vectors(float* o, const float* parts, size_t apart, 
 }
 
 // Of several parts first all m and l, then all o, whose sums stay in registers meanwhile.
-template <class Kv> void merge_parts(const Queries& queries, float* parts, int n_parts, float* scratch) {
+template <class Kv> void merge_parts(const Queries& queries, float* parts, int n_parts) {
   constexpr int kAtOnce = 16, kVectors = 4;
   Factors factors[kAtOnce];
   Tile tile;
-  place(tile, queries.a.kv.head_dim, scratch);
+  set_dim(tile, queries.a.kv.head_dim);
   const size_t apart = Part::floats(queries.a, queries.n());
   for (int begin = 0, n = queries.n(); begin < n; begin += tile.n) {
     tile.n = n - begin < kMaxTile ? n - begin : kMaxTile;
@@ -227,8 +232,8 @@ void attention_prefix(const AttnArgs& a, const AttnRow& row, const AttnQueries& 
   with_kv(a.kv.type, [&]<class Kv>() { attend_prefix<Kv>({a, row, which, q, {}}, {span_begin, span_end}, before, part, scratch); });
 }
 
-void attention_merge(const AttnArgs& a, const AttnQueries& which, float* parts, int n_parts, Rows out, float* scratch) {
-  with_kv(a.kv.type, [&]<class Kv>() { merge_parts<Kv>({a, {}, which, {}, out}, parts, n_parts, scratch); });
+void attention_merge(const AttnArgs& a, const AttnQueries& which, float* parts, int n_parts, Rows out) {
+  with_kv(a.kv.type, [&]<class Kv>() { merge_parts<Kv>({a, {}, which, {}, out}, parts, n_parts); });
 }
 
 }  // namespace camshaft::CAMSHAFT_ISA

@@ -32,7 +32,8 @@ struct Int8Queries {
 };
 
 // s[r][b * 16 + lane] for sub-blocks b of the span. Not inlined, since the caller would leave it too few registers for its sums.
-template <int N> __attribute__((noinline)) void score_int8(const Int8Queries& queries, const SpanView<int8_t>& span, Range blocks, ptrdiff_t pairs, float* s) {
+template <int N>
+__attribute__((noinline)) void score_int8(const Int8Queries& queries, const SpanView<int8_t>& span, Range blocks, ptrdiff_t pairs, float* s) {
   const int16_t* q[N];
   for (int r = 0; r < N; r++) q[r] = queries.words + r * queries.stride;
   const size_t bytes = kv_sub_block_bytes(KvType::int8, static_cast<int>(2 * pairs));
@@ -128,7 +129,8 @@ struct Int8Kv {
       Sums most = zero_sums();
       for (int b = 0; b < kSubBlocks; b++) {
         scale[b] = load_bf16(reinterpret_cast<const uint16_t*>(span_.v[b] + scales_at_));
-        if (seen.begin > b * kSubBlock || seen.end < (b + 1) * kSubBlock) scale[b] = keep_lanes(scale[b], seen.begin - b * kSubBlock, seen.end - b * kSubBlock, zero());
+        const Range in = clip(seen, b * kSubBlock, kSubBlock);
+        if (in.begin > 0 || in.end < kSubBlock) scale[b] = keep_lanes(scale[b], in.begin, in.end, zero());
         most = max_bits(most, scale[b]);
       }
       const float top = hmax_bits(most);
