@@ -54,11 +54,13 @@ inline void decode(const TileQ8h& t, Panel& out) {
   decode_signed(t.s, load_f16(t.d[1]), kQuads / 2, kQuads, out);
 }
 
-inline void decode(const TileBf16& t, Panel& out) {
-  for (int k = 0; k < kGroup; k++) store(out[k], load_bf16(t.w[k]));
-}
-inline void decode(const TileF16& t, Panel& out) {
-  for (int k = 0; k < kGroup; k++) store(out[k], load_f16(t.w[k]));
+// One input's weights of a tile that holds floats.
+inline V16 weights_of_input(const TileBf16& t, int k) { return load_bf16(t.w[k]); }
+inline V16 weights_of_input(const TileF16& t, int k) { return load_f16(t.w[k]); }
+inline V16 weights_of_input(const TileF32& t, int k) { return load(t.w[k]); }
+
+template <class Tile> inline void decode(const Tile& t, Panel& out) {
+  for (int k = 0; k < kGroup; k++) store(out[k], weights_of_input(t, k));
 }
 
 // The panel of a tile: `scratch`, or the tile itself where it is one.
