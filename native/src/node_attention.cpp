@@ -1,6 +1,4 @@
 // Attention: first every K and V of the step goes into the pool, then every query reads from there, the step's own tokens included.
-#include <tuple>
-
 #include "step.h"
 
 namespace camshaft {
@@ -114,17 +112,6 @@ class Chain {
   float* parts_;
   std::atomic<int>* merged_;
 };
-
-// Runs each(from, to, worker) over pieces of [0, n), every thread going through its share from the front.
-template <class Each> void run_forwards(ThreadPool& pool, int n, Each each) {
-  auto body = [&](int begin, int end, int worker) {
-    int first = 0, count = 0, owner = 0;
-    while (owner < pool.size() && begin >= first + count) std::tie(first, count) = pool.share_of(n, owner++);
-    if (ThreadPool::takes_last(owner - 1)) std::tie(begin, end) = std::pair(2 * first + count - end, 2 * first + count - begin);
-    each(begin, end, worker);
-  };
-  pool.run(n, 1, body);
-}
 
 void attend_split(const Attention& attention, const AttnWork& work, int heads) {
   const auto& items = work.items;

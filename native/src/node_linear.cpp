@@ -163,7 +163,7 @@ void multiply(Step& s, int src, Rows x, int cols, int tokens, std::span<const Li
     }
   };
   expect_weights(s, tokens, next);
-  s.pool.run(n_blocks * chunks, 1, body);
+  run_forwards(s.pool, n_blocks * chunks, body);  // weights are asked for ahead of their use: the next piece begins with what this one asked for
 }
 
 void execute(const LinearNode& node, Step& s) {

@@ -265,7 +265,7 @@ std::pair<int, int> ThreadPool::share_of(int chunks, int worker) const {
 }
 
 std::pair<int, int> ThreadPool::first_of(int chunks, int worker) const {
-  const Piece first = half_of(even_share(uint32_t(chunks), size(), worker), takes_last(worker));
+  const Piece first = half_of(even_share(uint32_t(chunks), size(), worker), false);
   return {int(first.begin), int(first.count)};
 }
 

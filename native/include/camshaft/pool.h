@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "camshaft/view.h"
@@ -54,11 +55,23 @@ class ThreadPool {
   // from the back; helpers come from the other end.
   std::pair<int, int> share_of(int chunks, int worker) const;
   static bool takes_last(int worker) { return worker % 2 != 0; }
-  // Which of a loop's chunks `worker` takes first if nobody is late: where they begin, and how many.
+  // Which of the chunks of run_forwards `worker` takes first if nobody is late: where they begin, and how many.
   std::pair<int, int> first_of(int chunks, int worker) const;
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Runs body(begin, end, worker) over pieces of [0, n), of which every thread goes through its share from the front.
+template <class Body> void run_forwards(ThreadPool& pool, int n, Body body) {
+  auto turned = [&](int begin, int end, int worker) {
+    int owner = 0;
+    auto [first, count] = pool.share_of(n, owner);
+    while (begin >= first + count) std::tie(first, count) = pool.share_of(n, ++owner);
+    if (ThreadPool::takes_last(owner)) std::tie(begin, end) = std::pair(2 * first + count - end, 2 * first + count - begin);
+    body(begin, end, worker);
+  };
+  pool.run(n, 1, turned);
+}
 
 }  // namespace camshaft
