@@ -30,7 +30,7 @@ import harness
 import msgspec
 from beside.lines import Judged, Line, lines
 from beside.setup import PEERS, Wanted, install
-from beside.sitting import engines, judged, kept, read, sit
+from beside.sitting import engines, fullest, judged, kept, read, sit
 from beside.tasks import MACHINE, OURS, Task, tasks
 
 from camshaft import _native
@@ -84,9 +84,10 @@ def main(argv: list[str] | None = None) -> int:
     earlier = read(json.loads(args.out.read_text())) if partial and args.out.exists() else []
     sittings = kept([*earlier, sit(setup, needed, args.rounds, wanted)])
     found = [each for each in judged(table, sittings) if any(each.line.name in sitting.lines for sitting in sittings)]
+    beside = fullest(sittings)
     figures = {
-        "versions": sittings[-1].versions,
-        "tables": {"engines": engines(sittings)},
+        "versions": beside.versions,
+        "tables": {"engines": engines(beside)},
         "sittings": msgspec.to_builtins(sittings),
     }
     bars = [harness.Line(each.line.name, each.row()[1], each.row()[3], each.held) for each in found]

@@ -91,11 +91,14 @@ def judged(lines: Sequence[Line], sittings: Sequence[Sitting]) -> list[Judged]:
     return found
 
 
-def engines(sittings: Sequence[Sitting]) -> str:
-    """A table of median tok/s of every engine, from the sitting that had most of them."""
-    if not sittings:
-        return ""
-    rounds = max(sittings, key=lambda s: len({task for seen in s.rounds for task in seen} & set(SIDES))).rounds
+def fullest(sittings: Sequence[Sitting]) -> Sitting:
+    """Of one sitting or more the one that had most of the engines."""
+    return max(sittings, key=lambda s: len({task for seen in s.rounds for task in seen} & set(SIDES)))
+
+
+def engines(sitting: Sitting) -> str:
+    """A table of median tok/s of every engine in a sitting."""
+    rounds = sitting.rounds
     sides = [side for side in SIDES if any(side in seen for seen in rounds)]
     rows = [(figure, *(_median(rounds, side, figure) for side in sides)) for figure in (DECODE, PREFILL, *BATCHES)]
     return harness.table(("tok/s", *sides), rows)

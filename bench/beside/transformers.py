@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from beside.shell import environment, last_json, sh
 
-PACKAGES = ("torch", "transformers", "gguf", "accelerate")
+PACKAGES = ("torch==2.13.0", "transformers", "gguf", "accelerate")
 CHILD = Path(__file__).with_name("transformers_child.py")
 
 
