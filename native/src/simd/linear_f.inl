@@ -43,12 +43,39 @@ template <int R, int M> AddBlock block_of(int m) {
   else return m == M ? add_block<R, M> : block_of<R, M - 1>(m);
 }
 
+// Whether a tile holds floats, of whatever format.
+template <class Tile> concept HoldsFloats = requires(const Tile& t) { weights_of_input(t, 0); };
+
+// One token and R rows of tiles that hold floats, `apart` rows from one another. Memory sets the pace, so lines are asked for one by one
+// between products: many at once wait for each other, and a panel would keep products waiting for all of a tile.
+template <int R, HoldsFloats Tile> void pass_of_one(const LinearArgs& a, int tile, int apart, int token) {
+  constexpr size_t kInputBytes = sizeof(Tile) / kGroup;
+  const int64_t stride = int64_t(apart) * a.w.groups();
+  const Tile* at = tile_row<Tile>(a.w, tile);
+  const float* x = a.x[token];
+  V16 acc[R];
+  for (int r = 0; r < R; r++) acc[r] = zero();
+  for (int g = 0; g < a.w.groups(); g++, at++, x += kGroup)
+#pragma GCC unroll 4
+    for (int k = 0; k < kGroup; k++) {
+      const V16 input = set1(x[k]);
+      for (int r = 0; r < R; r++) {
+        const Tile& t = at[r * stride];
+        if (k * kInputBytes % kAlign == 0) __builtin_prefetch(reinterpret_cast<const char*>(&t) + kAheadBytes + k * kInputBytes);
+        acc[r] = fma(weights_of_input(t, k), input, acc[r]);
+      }
+    }
+  for (int r = 0; r < R; r++) finish(a, token, tile + r * apart, acc[r]);
+}
+
 // Tokens [t_begin, t_end), at most kBatch, of R rows of tiles, `apart` rows from one another.
 template <int R, class Tile> void batch(const LinearArgs& a, int tile, int apart, int t_begin, int t_end) {
   constexpr int kMost = R == 1 ? kBlock : R == 2 ? 2 : 1;
   alignas(64) Panel scratch[R];
   alignas(64) Sums sums[R];
   const int tokens = t_end - t_begin;
+  if constexpr (HoldsFloats<Tile>)
+    if (tokens == 1) return pass_of_one<R, Tile>(a, tile, apart, t_begin);
   for (int r = 0; r < R; r++)
     for (int t = 0; t < tokens; t++) store(sums[r][t], zero());
   for (int g = 0; g < a.w.groups(); g++) {
@@ -63,42 +90,12 @@ template <int R, class Tile> void batch(const LinearArgs& a, int tile, int apart
     for (int t = 0; t < tokens; t++) finish(a, t_begin + t, tile + r * apart, load(sums[r][t]));
 }
 
-// Whether a tile holds floats, of whatever format.
-template <class Tile> concept HoldsFloats = requires(const Tile& t) { weights_of_input(t, 0); };
-
-// One token and R rows of tiles that hold floats, `apart` rows from one another. Memory sets the pace, so lines are asked for one by one
-// between products: many at once wait for each other, and a panel would keep products waiting for all of a tile.
-template <int R, HoldsFloats Tile> void pass_of_one(const LinearArgs& a, int tile, int apart) {
-  constexpr size_t kInputBytes = sizeof(Tile) / kGroup;
-  const int64_t stride = int64_t(apart) * a.w.groups();
-  const Tile* at = tile_row<Tile>(a.w, tile);
-  const float* x = a.x[0];
-  V16 acc[R];
-  for (int r = 0; r < R; r++) acc[r] = zero();
-  for (int g = 0; g < a.w.groups(); g++, at++, x += kGroup)
-#pragma GCC unroll 4
-    for (int k = 0; k < kGroup; k++) {
-      const V16 input = set1(x[k]);
-      for (int r = 0; r < R; r++) {
-        const Tile& t = at[r * stride];
-        if (k * kInputBytes % kAlign == 0) __builtin_prefetch(reinterpret_cast<const char*>(&t) + kAheadBytes + k * kInputBytes);
-        acc[r] = fma(weights_of_input(t, k), input, acc[r]);
-      }
-    }
-  for (int r = 0; r < R; r++) finish(a, 0, tile + r * apart, acc[r]);
-}
-
 // Rows of tiles R at a time, far from one another: as many streams from memory. Returns the first row that is left. The tokens of a batch
 // meet all rows before the next batch comes: the inputs of all tokens would not fit a second-level cache, those of a batch do.
 template <int R, class Tile> int streams(const LinearArgs& a, int tile_begin, int tile_end) {
-  const int apart = (tile_end - tile_begin) / R, end = tile_begin + apart;
-  if constexpr (HoldsFloats<Tile>)
-    if (a.tokens == 1) {
-      for (int tile = tile_begin; tile < end; tile++) pass_of_one<R, Tile>(a, tile, apart);
-      return tile_begin + R * apart;
-    }
+  const int apart = (tile_end - tile_begin) / R;
   for (int t = 0; t < a.tokens; t += kBatch)
-    for (int tile = tile_begin; tile < end; tile++) batch<R, Tile>(a, tile, apart, t, t + kBatch < a.tokens ? t + kBatch : a.tokens);
+    for (int tile = tile_begin; tile < tile_begin + apart; tile++) batch<R, Tile>(a, tile, apart, t, t + kBatch < a.tokens ? t + kBatch : a.tokens);
   return tile_begin + R * apart;
 }
 
